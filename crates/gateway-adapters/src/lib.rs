@@ -1,0 +1,1 @@
+//! How a call is run: local commands, in-process executors, built-in tools.

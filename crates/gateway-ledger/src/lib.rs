@@ -1,0 +1,1 @@
+//! What happened? The durable journal, idempotency and receipts.

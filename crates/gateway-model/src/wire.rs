@@ -1,0 +1,12 @@
+//! The one JSON form of requests, definitions and answers, shared by all faces.
+//!
+//! Bodies are read field by field, so that every fault names its field, what was expected and
+//! what was found, and so that an unknown key is refused with the nearest known one.
+
+mod execute;
+mod fields;
+mod register;
+
+pub use execute::{ExecuteRequest, RequiredId, execute_response};
+pub use fields::{FieldError, Fields};
+pub use register::{RegisterError, RegisterTool, ToolType};

@@ -1,0 +1,492 @@
+//! The body of `POST /v1/tools`: one registration, read and checked for contradictions.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::fields::{FieldError, Fields};
+use crate::binding::StdinMode;
+use crate::claim::ClaimRule;
+use crate::id::ToolId;
+use crate::limits::{FilesystemLimit, NetworkLimit, ResourceLimits};
+use crate::tool::{FailureClass, Idempotency, SafetyTier};
+
+/// The adapter a registration asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToolType {
+    /// A local command.
+    Local,
+    /// An HTTP endpoint.
+    Http,
+    /// An executor within the gateway.
+    Sdk,
+    /// A registered worker.
+    Subprocess,
+    /// A tool of an MCP server.
+    Mcp,
+}
+
+impl ToolType {
+    const ALL: [Self; 5] = [Self::Local, Self::Http, Self::Sdk, Self::Subprocess, Self::Mcp];
+
+    /// Returns the type's name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Local => "Local",
+            Self::Http => "Http",
+            Self::Sdk => "Sdk",
+            Self::Subprocess => "Subprocess",
+            Self::Mcp => "Mcp",
+        }
+    }
+}
+
+/// A registration whose fields are each what they must be and agree with each other.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RegisterTool {
+    /// The id to register under.
+    pub id: ToolId,
+    /// The name for people.
+    pub name: String,
+    /// What the tool does.
+    pub description: String,
+    /// The adapter.
+    pub tool_type: ToolType,
+    /// The command of a Local tool; empty for others.
+    pub command: String,
+    /// The argument template of a Local tool.
+    pub args: Option<Vec<String>>,
+    /// What a Local tool reads on its standard input.
+    pub stdin: StdinMode,
+    /// JSON Schema of the input.
+    pub input_schema: Value,
+    /// JSON Schema of the output.
+    pub output_schema: Value,
+    /// Declared categories of side effects.
+    pub side_effects: Vec<String>,
+    /// What a repeated call means.
+    pub idempotency: Idempotency,
+    /// Whether a failure may be tried again.
+    pub is_retryable: bool,
+    /// What a failure means.
+    pub failure: FailureClass,
+    /// How much harm the tool can do.
+    pub tier: SafetyTier,
+    /// What the sandbox enforces.
+    pub limits: ResourceLimits,
+    /// How a call's claim is read.
+    pub claim: ClaimRule,
+    /// Words to find the tool by.
+    pub tags: Vec<String>,
+    /// The whole registration with defaults filled in, in the wire's shape and order.
+    pub normalised: Value,
+}
+
+/// A registration that is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RegisterError {
+    /// A field is not what it must be.
+    #[error(transparent)]
+    Field(#[from] FieldError),
+    /// Two fields contradict each other.
+    #[error("{path}: {reason}")]
+    Contradiction {
+        /// JSON Pointer to the field that would have to change.
+        path: &'static str,
+        /// What contradicts what.
+        reason: String,
+    },
+}
+
+/// The longest wall-clock time a registration may ask for, in seconds.
+const MAX_TIME_LIMIT_SECONDS: u64 = 3_600;
+
+impl RegisterTool {
+    /// Reads and checks the body.
+    ///
+    /// # Errors
+    /// Names the first field that is absent, wrong, unknown, or contradicts another.
+    pub fn read(body: Value) -> Result<Self, RegisterError> {
+        let mut fields = Fields::of(body, "")?;
+        let registration = Self::read_fields(&mut fields)?;
+        fields.finish()?;
+        registration.check_consistency()?;
+        Ok(registration)
+    }
+
+    fn read_fields(fields: &mut Fields) -> Result<Self, FieldError> {
+        let id = fields.text("id")?;
+        let id = id.parse::<ToolId>().map_err(|error| fields.error("id", error.to_string()))?;
+        let name = bounded(fields, "name", 1, 200)?;
+        let description = bounded(fields, "description", 0, 8_000)?;
+        let tool_type = fields.choice("tool_type", &ToolType::ALL, ToolType::as_str)?;
+        let command = fields.optional_text("command")?.unwrap_or_default();
+        let endpoint = fields.optional_text("endpoint")?.unwrap_or_default();
+        let subprocess = fields.take_non_null("subprocess");
+        check_target(fields, tool_type, &command, &endpoint, subprocess.as_ref())?;
+        let args = fields.optional_texts("args", 256, 8_192)?;
+        let stdin = stdin_mode(fields)?;
+        if tool_type != ToolType::Local && (args.is_some() || stdin == StdinMode::Json) {
+            return Err(fields.error("args", "args and stdin belong to Local tools only"));
+        }
+        let side_effects = fields.texts("side_effects", 32, 64)?;
+        let limits = fields.required("resource_limits")?;
+        let mut registration = Self {
+            id,
+            name,
+            description,
+            tool_type,
+            command,
+            args,
+            stdin,
+            input_schema: fields.required("input_schema")?,
+            output_schema: fields.required("output_schema")?,
+            idempotency: fields.choice(
+                "idempotency_behavior",
+                &Idempotency::ALL,
+                Idempotency::as_str,
+            )?,
+            is_retryable: fields.boolean("retryable")?,
+            failure: fields.choice(
+                "failure_classification",
+                &FailureClass::ALL,
+                FailureClass::as_str,
+            )?,
+            tier: fields.choice("safety_tier", &SafetyTier::ALL, SafetyTier::as_str)?,
+            limits: read_limits(limits)?,
+            claim: claim_rule(fields, &side_effects)?,
+            tags: fields.optional_texts("tags", 32, 64)?.unwrap_or_default(),
+            side_effects,
+            normalised: Value::Null,
+        };
+        registration.normalised = registration.to_wire();
+        Ok(registration)
+    }
+
+    /// Refuses declarations that could not all be true.
+    fn check_consistency(&self) -> Result<(), RegisterError> {
+        let contradiction = |path: &'static str, reason: &str| {
+            Err(RegisterError::Contradiction { path, reason: reason.to_owned() })
+        };
+        if self.tier == SafetyTier::T0 && !self.side_effects.is_empty() {
+            return contradiction(
+                "/safety_tier",
+                "T0 is read-only, but side_effects are declared; expected T1 or above, or no side_effects",
+            );
+        }
+        if self.tier == SafetyTier::T0 && self.limits.network == NetworkLimit::Unrestricted {
+            return contradiction(
+                "/resource_limits/network",
+                "T0 is read-only, but the network is Unrestricted; expected a DomainAllowlist or a higher tier",
+            );
+        }
+        if self.tier == SafetyTier::T0
+            && matches!(self.limits.filesystem, FilesystemLimit::ReadWrite(_))
+        {
+            return contradiction(
+                "/resource_limits/filesystem",
+                "T0 is read-only, but ReadWrite paths are declared; expected an Allowlist or a higher tier",
+            );
+        }
+        if self.is_retryable && self.failure != FailureClass::Transient {
+            return contradiction(
+                "/retryable",
+                "a retryable tool fails transiently; expected failure_classification \"transient\"",
+            );
+        }
+        Ok(())
+    }
+
+    /// Returns the registration in the wire's full shape.
+    fn to_wire(&self) -> Value {
+        let mut whole = json!({
+            "id": self.id.as_str(),
+            "name": self.name,
+            "description": self.description,
+            "tool_type": self.tool_type.as_str(),
+            "command": self.command,
+            "endpoint": "",
+            "input_schema": self.input_schema,
+            "output_schema": self.output_schema,
+            "side_effects": self.side_effects,
+            "idempotency_behavior": self.idempotency.as_str(),
+            "retryable": self.is_retryable,
+            "failure_classification": self.failure.as_str(),
+            "safety_tier": self.tier.as_str(),
+            "resource_limits": limits_to_wire(&self.limits),
+            "subprocess": null,
+        });
+        let mut set = |name: &str, value: Value| {
+            whole.as_object_mut().map(|object| object.insert(name.to_owned(), value))
+        };
+        if self.tool_type == ToolType::Local {
+            if let Some(args) = &self.args {
+                set("args", json!(args));
+            }
+            set(
+                "stdin",
+                json!(match self.stdin {
+                    StdinMode::None => "none",
+                    StdinMode::Json => "json",
+                }),
+            );
+        }
+        set(
+            "claim",
+            match &self.claim {
+                ClaimRule::Shared => json!("shared"),
+                ClaimRule::Global => json!("global"),
+                ClaimRule::Paths(pointers) => json!({"paths": pointers}),
+            },
+        );
+        if !self.tags.is_empty() {
+            set("tags", json!(self.tags));
+        }
+        whole
+    }
+}
+
+fn bounded(
+    fields: &mut Fields,
+    name: &'static str,
+    min: usize,
+    max: usize,
+) -> Result<String, FieldError> {
+    let text = fields.text(name)?;
+    if text.len() < min || text.len() > max {
+        return Err(
+            fields.error(name, format!("has {} bytes, expected {min} to {max}", text.len()))
+        );
+    }
+    if text.contains('\0') {
+        return Err(fields.error(name, "holds a NUL"));
+    }
+    Ok(text)
+}
+
+fn check_target(
+    fields: &Fields,
+    tool_type: ToolType,
+    command: &str,
+    endpoint: &str,
+    subprocess: Option<&Value>,
+) -> Result<(), FieldError> {
+    let is_local = tool_type == ToolType::Local;
+    match tool_type {
+        ToolType::Mcp => {
+            return Err(fields.error(
+                "tool_type",
+                "Mcp tools are registered by attaching their server, never one by one",
+            ));
+        }
+        ToolType::Http | ToolType::Subprocess => {
+            let name = tool_type.as_str();
+            return Err(fields.error(
+                "tool_type",
+                format!("{name} tools are not served by this version; expected Local or Sdk"),
+            ));
+        }
+        ToolType::Local | ToolType::Sdk => {}
+    }
+    if is_local && command.trim().is_empty() {
+        return Err(fields.error(
+            "command",
+            "a Local tool needs a command: a path, or a name on the gateway's search path",
+        ));
+    }
+    if !is_local && !command.is_empty() {
+        return Err(fields.error("command", "belongs to Local tools only; expected \"\""));
+    }
+    if command.contains('\0') {
+        return Err(fields.error("command", "holds a NUL"));
+    }
+    if !endpoint.is_empty() {
+        return Err(fields.error("endpoint", "belongs to Http tools only; expected \"\""));
+    }
+    if subprocess.is_some() {
+        return Err(fields.error("subprocess", "belongs to Subprocess tools only; expected null"));
+    }
+    Ok(())
+}
+
+fn stdin_mode(fields: &mut Fields) -> Result<StdinMode, FieldError> {
+    match fields.optional_text("stdin")?.as_deref() {
+        None | Some("none") => Ok(StdinMode::None),
+        Some("json") => Ok(StdinMode::Json),
+        Some(other) => {
+            let other = crate::bounded_text(other, 60);
+            Err(fields.error("stdin", format!("expected one of json, none, got {other:?}")))
+        }
+    }
+}
+
+fn claim_rule(fields: &mut Fields, side_effects: &[String]) -> Result<ClaimRule, FieldError> {
+    match fields.take_non_null("claim") {
+        None if side_effects.is_empty() => Ok(ClaimRule::Shared),
+        None => Ok(ClaimRule::Global),
+        Some(Value::String(word)) if word == "shared" => {
+            if side_effects.is_empty() {
+                return Ok(ClaimRule::Shared);
+            }
+            Err(fields.error(
+                "claim",
+                "a tool with side_effects is never shared; expected \"global\" or {\"paths\": […]}",
+            ))
+        }
+        Some(Value::String(word)) if word == "global" => Ok(ClaimRule::Global),
+        Some(value @ Value::Object(_)) => {
+            let mut inner = Fields::of(value, "/claim")?;
+            let pointers = inner.texts("paths", 16, 200)?;
+            if pointers.is_empty() || pointers.iter().any(|pointer| !pointer.starts_with('/')) {
+                return Err(inner
+                    .error("paths", "expected JSON Pointers into the input, such as \"/path\""));
+            }
+            inner.finish()?;
+            Ok(ClaimRule::Paths(pointers))
+        }
+        Some(_) => Err(fields
+            .error("claim", "expected \"shared\", \"global\" or {\"paths\": [JSON Pointers]}")),
+    }
+}
+
+fn read_limits(value: Value) -> Result<ResourceLimits, FieldError> {
+    let mut fields = Fields::of(value, "/resource_limits")?;
+    let cpu_millis = match fields.optional_text("cpu")? {
+        None => None,
+        Some(text) => Some(parse_cpu(&text).ok_or_else(|| {
+            fields.error("cpu", "expected processors such as \"500m\" or \"2\", from 1m to 64")
+        })?),
+    };
+    let memory_bytes = match fields.optional_text("memory")? {
+        None => None,
+        Some(text) => Some(parse_memory(&text).ok_or_else(|| {
+            fields.error("memory", "expected bytes such as \"64Mi\" or \"1Gi\", from 1Mi to 1Ti")
+        })?),
+    };
+    let network = read_network(&mut fields)?;
+    let filesystem = read_filesystem(&mut fields)?;
+    let seconds = match fields.required("time_limit")? {
+        Value::Number(number) => {
+            number.as_u64().filter(|n| (1..=MAX_TIME_LIMIT_SECONDS).contains(n))
+        }
+        _ => None,
+    }
+    .ok_or_else(|| {
+        fields.error(
+            "time_limit",
+            format!("expected whole seconds from 1 to {MAX_TIME_LIMIT_SECONDS}"),
+        )
+    })?;
+    fields.finish()?;
+    let time_limit = Duration::from_secs(seconds);
+    Ok(ResourceLimits { cpu_millis, memory_bytes, network, filesystem, time_limit })
+}
+
+fn read_network(fields: &mut Fields) -> Result<NetworkLimit, FieldError> {
+    match fields.required("network")? {
+        Value::String(word) if word == "None" => Ok(NetworkLimit::None),
+        Value::String(word) if word == "Unrestricted" => Ok(NetworkLimit::Unrestricted),
+        value @ Value::Object(_) => {
+            let mut inner = Fields::of(value, "/resource_limits/network")?;
+            let hosts = inner.texts("DomainAllowlist", 256, 253)?;
+            inner.finish()?;
+            Ok(NetworkLimit::DomainAllowlist(hosts))
+        }
+        _ => Err(fields.error(
+            "network",
+            "expected \"None\", {\"DomainAllowlist\": [hosts]} or \"Unrestricted\"",
+        )),
+    }
+}
+
+fn read_filesystem(fields: &mut Fields) -> Result<FilesystemLimit, FieldError> {
+    match fields.required("filesystem")? {
+        Value::String(word) if word == "None" => Ok(FilesystemLimit::None),
+        Value::Object(entries) if entries.len() == 1 => {
+            let is_writable = entries.contains_key("ReadWrite");
+            let mut inner = Fields::of(Value::Object(entries), "/resource_limits/filesystem")?;
+            let limit = if is_writable {
+                FilesystemLimit::ReadWrite(inner.texts("ReadWrite", 64, 4_096)?)
+            } else {
+                FilesystemLimit::Allowlist(inner.texts("Allowlist", 64, 4_096)?)
+            };
+            inner.finish()?;
+            if limit.paths().0.is_empty() {
+                return Err(
+                    fields.error("filesystem", "lists no path; expected at least one, or \"None\"")
+                );
+            }
+            Ok(limit)
+        }
+        _ => Err(fields.error(
+            "filesystem",
+            "expected \"None\", {\"Allowlist\": [paths]} or {\"ReadWrite\": [paths]}",
+        )),
+    }
+}
+
+fn limits_to_wire(limits: &ResourceLimits) -> Value {
+    let network = match &limits.network {
+        NetworkLimit::None => json!("None"),
+        NetworkLimit::DomainAllowlist(hosts) => json!({ "DomainAllowlist": hosts }),
+        NetworkLimit::Unrestricted => json!("Unrestricted"),
+    };
+    let filesystem = match &limits.filesystem {
+        FilesystemLimit::None => json!("None"),
+        FilesystemLimit::Allowlist(paths) => json!({ "Allowlist": paths }),
+        FilesystemLimit::ReadWrite(paths) => json!({ "ReadWrite": paths }),
+    };
+    json!({
+        "cpu": limits.cpu_millis.map(cpu_text),
+        "memory": limits.memory_bytes.map(memory_text),
+        "network": network,
+        "filesystem": filesystem,
+        "time_limit": limits.time_limit.as_secs(),
+    })
+}
+
+/// Writes whole processors as such, so that equal limits have one form.
+fn cpu_text(millis: u32) -> String {
+    if millis.is_multiple_of(1_000) { (millis / 1_000).to_string() } else { format!("{millis}m") }
+}
+
+/// Writes the largest binary unit that divides the bytes, so that equal limits have one form.
+fn memory_text(bytes: u64) -> String {
+    let units = [(30, "Gi"), (20, "Mi"), (10, "Ki")];
+    match units.into_iter().find(|(shift, _)| bytes.is_multiple_of(1 << shift)) {
+        Some((shift, unit)) => format!("{}{unit}", bytes >> shift),
+        None => bytes.to_string(),
+    }
+}
+
+fn parse_cpu(text: &str) -> Option<u32> {
+    let millis = match text.strip_suffix('m') {
+        Some(millis) => digits(millis)?,
+        None => digits(text)?.checked_mul(1_000)?,
+    };
+    u32::try_from(millis).ok().filter(|millis| (1..=64_000).contains(millis))
+}
+
+fn parse_memory(text: &str) -> Option<u64> {
+    const UNITS: [(&str, u64); 7] = [
+        ("Ki", 1 << 10),
+        ("Mi", 1 << 20),
+        ("Gi", 1 << 30),
+        ("k", 1_000),
+        ("M", 1_000_000),
+        ("G", 1_000_000_000),
+        ("", 1),
+    ];
+    let (number, unit) = UNITS
+        .iter()
+        .find_map(|(suffix, unit)| text.strip_suffix(suffix).map(|number| (number, *unit)))?;
+    digits(number)?.checked_mul(unit).filter(|bytes| (1 << 20..=1 << 40).contains(bytes))
+}
+
+/// Parses digits alone: no sign, no space.
+fn digits(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+use super::*;
+
+/// The registration of the wire contract, as it stands there.
+fn seed() -> Value {
+    json!({
+        "id": "echo.test",
+        "name": "Echo Test Tool",
+        "description": "Returns the input unchanged",
+        "tool_type": "Local",
+        "command": "echo",
+        "endpoint": "",
+        "input_schema": {
+            "type": "object",
+            "properties": { "message": { "type": "string" } },
+            "required": ["message"],
+        },
+        "output_schema": { "type": "object" },
+        "side_effects": [],
+        "idempotency_behavior": "idempotent",
+        "retryable": false,
+        "failure_classification": "transient",
+        "safety_tier": "T0",
+        "resource_limits": {
+            "cpu": null, "memory": null, "network": "None", "filesystem": "None", "time_limit": 30,
+        },
+        "subprocess": null,
+    })
+}
+
+#[track_caller]
+fn check_refused(pointer: &str, value: Value, expected: &str) {
+    let mut body = seed();
+    match body.pointer_mut(pointer) {
+        Some(field) => *field = value,
+        None => {
+            body.as_object_mut().unwrap().insert(pointer.trim_start_matches('/').to_owned(), value);
+        }
+    }
+    let error = RegisterTool::read(body).expect_err(pointer).to_string();
+    assert!(error.contains(expected), "{pointer} gave {error}");
+}
+
+#[track_caller]
+fn check_limits(pointer: &str, value: Value, expected: impl FnOnce(&ResourceLimits) -> bool) {
+    let mut body = seed();
+    body["safety_tier"] = json!("T2");
+    *body.pointer_mut(pointer).unwrap() = value;
+    let registration = RegisterTool::read(body).unwrap();
+    assert!(expected(&registration.limits), "{:?}", registration.limits);
+}
+
+#[test]
+fn the_contracts_example_is_read_and_written_back_in_full() {
+    let registration = RegisterTool::read(seed()).unwrap();
+    for (key, value) in seed().as_object().unwrap() {
+        assert_eq!(&registration.normalised[key], value, "{key}");
+    }
+    assert_eq!(RegisterTool::read(registration.normalised.clone()).unwrap(), registration);
+}
+
+#[test]
+fn each_fault_names_its_field_and_what_was_expected() {
+    check_refused("/id", json!("a/b"), "/id: tool_id holds '/'");
+    check_refused("/id", json!(""), "/id: tool_id is empty");
+    check_refused("/name", json!(""), "/name: has 0 bytes, expected 1 to 200");
+    check_refused(
+        "/tool_type",
+        json!("Shell"),
+        "expected one of Local, Http, Sdk, Subprocess, Mcp, got \"Shell\"",
+    );
+    check_refused("/tool_type", json!("Mcp"), "attaching their server");
+    check_refused("/command", json!(""), "/command: a Local tool needs a command");
+    check_refused("/command", json!("a\0b"), "/command: holds a NUL");
+    check_refused("/endpoint", json!("http://x"), "/endpoint: belongs to Http");
+    check_refused("/safety_tier", json!("T9"), "expected one of T0, T1, T2, T3, T4, got \"T9\"");
+    check_refused("/retryable", json!("no"), "/retryable: expected a boolean, got \"no\"");
+    check_refused("/side_effects", json!(["a", 1]), "/side_effects/1: expected a string, got 1");
+    check_refused("/colour", json!(1), "/colour: unknown key; known are id, name");
+    check_refused("/resource_limits/time_limit", json!(0), "whole seconds from 1 to 3600");
+    check_refused("/resource_limits/time_limit", json!(1.5), "whole seconds");
+    check_refused(
+        "/resource_limits/cpu",
+        json!("0.5x"),
+        "/resource_limits/cpu: expected processors",
+    );
+    check_refused("/resource_limits/memory", json!("1"), "/resource_limits/memory: expected bytes");
+    check_refused("/resource_limits/network", json!("Some"), "/resource_limits/network: expected");
+    check_refused("/resource_limits/filesystem", json!({"ReadWrite": []}), "lists no path");
+    check_refused(
+        "/resource_limits",
+        json!({"network": "None"}),
+        "/resource_limits/filesystem: is required",
+    );
+    check_refused("/claim", json!({"paths": ["x"]}), "/claim/paths: expected JSON Pointers");
+}
+
+#[test]
+fn declarations_that_contradict_each_other_are_refused() {
+    check_refused(
+        "/side_effects",
+        json!(["filesystem"]),
+        "/safety_tier: T0 is read-only, but side_effects",
+    );
+    check_refused("/resource_limits/network", json!("Unrestricted"), "network is Unrestricted");
+    check_refused(
+        "/resource_limits/filesystem",
+        json!({"ReadWrite": ["/.allternit/artifacts/{run_id}"]}),
+        "ReadWrite paths",
+    );
+    let mut body = seed();
+    body["retryable"] = json!(true);
+    body["failure_classification"] = json!("permanent");
+    assert!(RegisterTool::read(body).unwrap_err().to_string().starts_with("/retryable"));
+}
+
+#[test]
+fn equal_quantities_are_written_alike() {
+    for (cpu, memory) in
+        [("500m", "64Mi"), ("2000m", "65536Ki"), ("2", "67108864"), ("1m", "1048577")]
+    {
+        let mut body = seed();
+        body["resource_limits"]["cpu"] = json!(cpu);
+        body["resource_limits"]["memory"] = json!(memory);
+        let limits = &RegisterTool::read(body).unwrap().normalised["resource_limits"];
+        let expected = match cpu {
+            "2000m" | "2" => ["2", "64Mi"],
+            _ => [cpu, memory],
+        };
+        assert_eq!([limits["cpu"].as_str().unwrap(), limits["memory"].as_str().unwrap()], expected);
+    }
+}
+
+#[test]
+fn quantities_are_read_to_their_bounds() {
+    check_limits("/resource_limits/cpu", json!("500m"), |limits| limits.cpu_millis == Some(500));
+    check_limits("/resource_limits/cpu", json!("2"), |limits| {
+        limits.cpu_time() == Some(Duration::from_secs(60))
+    });
+    check_limits("/resource_limits/memory", json!("64Mi"), |limits| {
+        limits.memory_bytes == Some(64 << 20)
+    });
+    check_limits("/resource_limits/memory", json!("1048576"), |limits| {
+        limits.memory_bytes == Some(1 << 20)
+    });
+    check_limits("/resource_limits/time_limit", json!(3600), |limits| {
+        limits.time_limit.as_secs() == 3600
+    });
+    check_limits(
+        "/resource_limits/network",
+        json!({"DomainAllowlist": ["example.org"]}),
+        |limits| limits.network == NetworkLimit::DomainAllowlist(vec!["example.org".into()]),
+    );
+}

@@ -1,0 +1,1 @@
+//! What may it touch? Confinement, process starts and outbound sockets.
