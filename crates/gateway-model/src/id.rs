@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::clock::Timestamp;
+
 /// The longest identifier a caller may choose, in bytes.
 const MAX_ID_BYTES: usize = 128;
 
@@ -101,9 +103,15 @@ identifier!(
 pub struct CallId(uuid::Uuid);
 
 impl CallId {
-    /// Returns a fresh id made from a time and random bits.
-    pub fn new(milliseconds: u64, random: [u8; 10]) -> Self {
-        Self(uuid::Builder::from_unix_timestamp_millis(milliseconds, &random).into_uuid())
+    /// Returns a fresh id: later ids sort after earlier ones, to the millisecond.
+    pub fn generate(at: Timestamp) -> Self {
+        let nanoseconds = u32::try_from(at.0 % 1_000 * 1_000_000).unwrap_or_default();
+        Self(uuid::Uuid::new_v7(uuid::Timestamp::from_unix(uuid::NoContext, at.0 / 1_000, nanoseconds)))
+    }
+
+    /// Returns the id made from a time and random bits.
+    pub fn new(at: Timestamp, random: [u8; 10]) -> Self {
+        Self(uuid::Builder::from_unix_timestamp_millis(at.0, &random).into_uuid())
     }
 }
 
@@ -165,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_call_id_reads_back() {
-        let id = CallId::new(1_764_551_792_000, [7; 10]);
+        let id = CallId::new(Timestamp(1_764_551_792_000), [7; 10]);
         assert_eq!(id.to_string().parse::<CallId>().unwrap(), id);
         assert_eq!(id.to_string().as_bytes()[14], b'7');
     }

@@ -1,0 +1,8 @@
+//! How a call runs: the line, its steps, and the ports it ends in.
+
+pub(crate) mod adapter;
+pub(crate) mod confine;
+pub(crate) mod journal;
+pub(crate) mod pipeline;
+pub(crate) mod report;
+pub(crate) mod scheduler;
