@@ -1,0 +1,93 @@
+//! What one call may touch and use.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use gateway_model::RunId;
+
+/// The directories and limits of one call. What is not named here does not exist for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Confinement {
+    /// The run's directory; `None` for a call that reaches no files.
+    pub run: Option<RunDirectory>,
+    /// Granted workspaces, in order.
+    pub workspaces: Vec<WorkspaceMount>,
+    /// What the call may use.
+    pub limits: Limits,
+}
+
+/// The directory of a run; a call sees it as `/.allternit/artifacts/{run_id}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunDirectory {
+    /// The directory on this machine.
+    pub host: PathBuf,
+    /// The run.
+    pub run_id: RunId,
+    /// Whether the call may change it.
+    pub writable: bool,
+}
+
+/// A granted workspace; a call sees it as `/workspace/NAME`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkspaceMount {
+    /// The name.
+    pub name: String,
+    /// The directory on this machine.
+    pub host: PathBuf,
+    /// Whether the call may change it.
+    pub writable: bool,
+}
+
+impl Confinement {
+    /// Returns each directory as (path that the call sees, path on this machine, writable).
+    pub fn directories(&self) -> impl Iterator<Item = (String, &PathBuf, bool)> {
+        let run = self.run.iter().map(|run| (format!("/.allternit/artifacts/{}", run.run_id), &run.host, run.writable));
+        let workspaces = self
+            .workspaces
+            .iter()
+            .map(|workspace| (format!("/workspace/{}", workspace.name), &workspace.host, workspace.writable));
+        run.chain(workspaces)
+    }
+}
+
+/// What one call may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Wall-clock time. Default 300 s.
+    pub wall: Duration,
+    /// Time between the polite stop and the kill. Default 2 s.
+    pub grace: Duration,
+    /// Processor time of each process. Default: none.
+    pub cpu: Option<Duration>,
+    /// Memory of all processes together, looked at every 50 ms, and of each process's data. Default: none.
+    pub memory_bytes: Option<u64>,
+    /// Processes and threads. Default 256.
+    pub processes: u64,
+    /// Open files of each process. Default 1,024.
+    pub open_files: u64,
+    /// Size of each file that is written. Default 1 GiB.
+    pub file_bytes: u64,
+    /// Size of `/tmp`. Default 256 MiB.
+    pub tmp_bytes: u64,
+    /// Bytes kept of standard output. At eight times as many the call is stopped. Default 1 MiB.
+    pub stdout_bytes: u64,
+    /// Bytes kept of standard error, likewise. Default 256 KiB.
+    pub stderr_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            wall: Duration::from_secs(300),
+            grace: Duration::from_secs(2),
+            cpu: None,
+            memory_bytes: None,
+            processes: 256,
+            open_files: 1_024,
+            file_bytes: 1 << 30,
+            tmp_bytes: 256 << 20,
+            stdout_bytes: 1 << 20,
+            stderr_bytes: 256 << 10,
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Processes, identities and limits, as the helper sets them. The helper has a single thread.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
+use std::ptr;
+
+use super::{check, check_long};
+
+/// Which side of a fork this is.
+pub(crate) enum Fork {
+    Parent { child: libc::pid_t },
+    Child,
+}
+
+/// Forks. INVARIANT: only the helper calls this, and it has a single thread, so that the child
+/// may do all that its parent may.
+pub(crate) fn fork() -> io::Result<Fork> {
+    // SAFETY: the process has a single thread, so no lock is held by a thread that is gone.
+    match check(unsafe { libc::fork() })? {
+        0 => Ok(Fork::Child),
+        child => Ok(Fork::Parent { child }),
+    }
+}
+
+/// Ends this process at once, without running anything registered for its exit.
+pub(crate) fn exit(code: i32) -> ! {
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(code) }
+}
+
+/// Takes a descriptor that this process was started with.
+pub(crate) fn inherited(fd: RawFd) -> OwnedFd {
+    // SAFETY: the caller was started with this descriptor, and takes it only once.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// Blocks a signal and returns a descriptor that is readable when it comes.
+pub(crate) fn signal_descriptor(signal: libc::c_int) -> io::Result<OwnedFd> {
+    let mut set = std::mem::MaybeUninit::uninit();
+    // SAFETY: initialises the set that the pointer leads to.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    // SAFETY: the set is initialised.
+    unsafe { libc::sigaddset(set.as_mut_ptr(), signal) };
+    // SAFETY: the set is initialised; the old mask is not asked for.
+    check(unsafe { libc::sigprocmask(libc::SIG_BLOCK, set.as_ptr(), ptr::null_mut()) })?;
+    // SAFETY: the set is initialised.
+    let raw = check(unsafe { libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) })?;
+    // SAFETY: the descriptor was just made and has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
+/// Unblocks every signal, for what is executed.
+pub(crate) fn clear_signal_mask() -> io::Result<()> {
+    let mut set = std::mem::MaybeUninit::uninit();
+    // SAFETY: initialises the set that the pointer leads to.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    // SAFETY: the set is initialised; the old mask is not asked for.
+    check(unsafe { libc::sigprocmask(libc::SIG_SETMASK, set.as_ptr(), ptr::null_mut()) }).map(drop)
+}
+
+/// Marks a descriptor so that an executed program does not get it.
+pub(crate) fn close_on_exec(fd: RawFd) -> io::Result<()> {
+    // SAFETY: changes a flag of a descriptor.
+    check(unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) }).map(drop)
+}
+
+/// Marks every descriptor from `first` on so that an executed program gets none of them.
+pub(crate) fn close_all_on_exec(first: u32) -> io::Result<()> {
+    // SAFETY: changes flags of this process's descriptors.
+    check_long(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) }).map(drop)
+}
+
+pub(crate) fn unshare(flags: libc::c_int) -> io::Result<()> {
+    // SAFETY: changes this process's namespaces.
+    check(unsafe { libc::unshare(flags) }).map(drop)
+}
+
+/// How a waited-for process ended.
+pub(crate) struct Waited {
+    pub(crate) process: libc::pid_t,
+    pub(crate) exit: Option<i32>,
+    pub(crate) signal: Option<i32>,
+}
+
+/// Waits for a child; `None` where none has ended (`is_blocking` false) or none is left.
+pub(crate) fn wait(process: libc::pid_t, is_blocking: bool) -> io::Result<Option<Waited>> {
+    let mut status = 0;
+    let flags = if is_blocking { 0 } else { libc::WNOHANG };
+    // SAFETY: `status` outlives the call.
+    let waited = check(unsafe { libc::waitpid(process, &mut status, flags) });
+    match waited {
+        Ok(0) => Ok(None),
+        Ok(process) => Ok(Some(Waited {
+            process,
+            exit: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
+            signal: libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
+        })),
+        Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+pub(crate) fn kill(process: libc::pid_t, signal: libc::c_int) -> io::Result<()> {
+    // SAFETY: sends a signal.
+    check(unsafe { libc::kill(process, signal) }).map(drop)
+}
+
+/// Has this process killed when its parent ends. INVARIANT: the parent has a single thread,
+/// since the signal comes when the parent's *thread* ends.
+pub(crate) fn die_with_parent() -> io::Result<()> {
+    prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)
+}
+
+pub(crate) fn prctl(option: libc::c_int, value: libc::c_ulong) -> io::Result<()> {
+    // SAFETY: the options used here take numbers alone.
+    check(unsafe { libc::prctl(option, value, 0, 0, 0) }).map(drop)
+}
+
+pub(crate) fn set_session() -> io::Result<()> {
+    // SAFETY: makes this process the leader of a session.
+    check(unsafe { libc::setsid() }).map(drop)
+}
+
+pub(crate) fn effective_ids() -> (u32, u32) {
+    // SAFETY: reads this process's user.
+    let user = unsafe { libc::geteuid() };
+    // SAFETY: reads this process's group.
+    let group = unsafe { libc::getegid() };
+    (user, group)
+}
+
+/// Becomes another user and group for good, in no other group.
+pub(crate) fn become_user(user: u32, group: u32) -> io::Result<()> {
+    // SAFETY: an empty list needs no memory.
+    check(unsafe { libc::setgroups(0, ptr::null()) })?;
+    // SAFETY: changes this process's groups.
+    check(unsafe { libc::setresgid(group, group, group) })?;
+    // SAFETY: changes this process's users.
+    check(unsafe { libc::setresuid(user, user, user) }).map(drop)
+}
+
+pub(crate) fn set_host_name(name: &str) -> io::Result<()> {
+    // SAFETY: pointer and length belong together.
+    check(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) }).map(drop)
+}
+
+/// Sets a soft and a hard limit.
+pub(crate) fn set_limit(resource: libc::__rlimit_resource_t, soft: u64, hard: u64) -> io::Result<()> {
+    let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
+    // SAFETY: `limit` outlives the call.
+    check(unsafe { libc::setrlimit(resource, &limit) }).map(drop)
+}
+
+/// Returns processor time in microseconds and peak memory in bytes of all reaped children.
+pub(crate) fn children_usage() -> (u64, u64) {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: writes to a value that outlives the call.
+    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()) };
+    // SAFETY: zeros are a valid value, and the call may have filled it.
+    let usage = unsafe { usage.assume_init() };
+    let micros = |time: libc::timeval| time.tv_sec.cast_unsigned() * 1_000_000 + time.tv_usec.cast_unsigned();
+    (micros(usage.ru_utime) + micros(usage.ru_stime), usage.ru_maxrss.cast_unsigned() * 1_024)
+}
+
+#[repr(C)]
+struct CapabilityHeader {
+    version: u32,
+    process: i32,
+}
+
+/// Gives up every capability, now and for what is executed.
+pub(crate) fn drop_capabilities() -> io::Result<()> {
+    for capability in 0..64 {
+        match prctl(libc::PR_CAPBSET_DROP, capability) {
+            Ok(()) => {}
+            // Past the last capability that this kernel knows.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong)?;
+    /// `_LINUX_CAPABILITY_VERSION_3`: two sets of three words.
+    const VERSION: u32 = 0x2008_0522;
+    let header = CapabilityHeader { version: VERSION, process: 0 };
+    let none = [0_u32; 6];
+    // SAFETY: header and words have the layout that this version demands, and outlive the call.
+    check_long(unsafe { libc::syscall(libc::SYS_capset, &header, none.as_ptr()) }).map(drop)
+}
+
+/// Returns the version of Landlock that the kernel offers; zero where it offers none.
+pub(crate) fn landlock_abi() -> i32 {
+    const VERSION_FLAG: libc::c_int = 1;
+    let none: *const libc::c_void = ptr::null();
+    // SAFETY: with this flag the call reads no memory and returns a number.
+    check_long(unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, none, 0_usize, VERSION_FLAG) }).unwrap_or(0)
+}
+
+/// Executes a program; returns only if it could not.
+pub(crate) fn execute(program: &CString, args: &[CString], env: &[CString]) -> io::Error {
+    let list = |texts: &[CString]| -> Vec<*const libc::c_char> {
+        texts.iter().map(|text| text.as_ptr()).chain(std::iter::once(ptr::null())).collect()
+    };
+    let (args, env) = (list(args), list(env));
+    // SAFETY: the texts outlive the call, and the lists end in null.
+    unsafe { libc::execve(program.as_ptr(), args.as_ptr(), env.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+/// Calls the kernel by number with up to three numbers; for attacks that must fail.
+pub(crate) fn attempt(number: libc::c_long, a: libc::c_long, b: libc::c_long, c: libc::c_long) -> io::Result<()> {
+    // SAFETY: the attacks pass numbers and null pointers alone.
+    check_long(unsafe { libc::syscall(number, a, b, c, 0, 0) }).map(drop)
+}
