@@ -22,3 +22,6 @@ pub use policy::{Policy, PolicyOptions, Reload};
 pub use problem::{CheckReport, LoadError, Problem, check};
 pub use request::{Action, ExecuteContext, PolicyRequest, RegisterContext, ToolFacts};
 pub use rule::RuleSummary;
+
+#[cfg(test)]
+mod tests;

@@ -102,8 +102,6 @@ pub(crate) enum ActionKind {
 }
 
 impl ActionKind {
-    pub(crate) const ALL: [Self; 3] = [Self::Execute, Self::List, Self::Register];
-
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Execute => "execute",

@@ -6,10 +6,12 @@ use crate::problem::Problem;
 const MAX_RULE_BYTES: usize = 16 * 1024;
 /// How deeply brackets may nest within one rule.
 const MAX_NESTING: usize = 32;
+/// How many characters of operators one rule may hold, since a chain of them nests in the parse.
+const MAX_OPERATOR_CHARACTERS: usize = 1024;
 /// How many conditional expressions one rule may hold, since they nest without brackets.
 const MAX_CONDITIONALS: usize = 32;
 
-/// Refuses a text whose rules are too long or nested too deeply to parse on a small stack.
+/// Refuses a text whose rules are too long or nested too deeply for a bounded stack.
 pub(crate) fn check_shape(file: &str, text: &str) -> Result<(), Problem> {
     let mut scan = Scan::default();
     for token in Tokens(text) {
@@ -18,6 +20,8 @@ pub(crate) fn check_shape(file: &str, text: &str) -> Result<(), Problem> {
             format!("a rule is longer than {MAX_RULE_BYTES} bytes; split it")
         } else if scan.depth > MAX_NESTING {
             format!("brackets nest deeper than {MAX_NESTING}")
+        } else if scan.operators > MAX_OPERATOR_CHARACTERS {
+            "a rule holds too many operators; split it, or list values in a set".to_owned()
         } else if scan.conditionals > MAX_CONDITIONALS {
             format!("a rule holds more than {MAX_CONDITIONALS} `if`; split it")
         } else {
@@ -32,12 +36,13 @@ struct Scan {
     line: usize,
     rule_bytes: usize,
     depth: usize,
+    operators: usize,
     conditionals: usize,
 }
 
 impl Default for Scan {
     fn default() -> Self {
-        Self { line: 1, rule_bytes: 0, depth: 0, conditionals: 0 }
+        Self { line: 1, rule_bytes: 0, depth: 0, operators: 0, conditionals: 0 }
     }
 }
 
@@ -49,6 +54,7 @@ impl Scan {
             ";" => *self = Self { line: self.line, ..Self::default() },
             "(" | "[" | "{" => self.depth += 1,
             ")" | "]" | "}" => self.depth = self.depth.saturating_sub(1),
+            "&" | "|" | "+" | "-" | "*" | "." | "=" | "<" | ">" | "!" => self.operators += 1,
             "if" => self.conditionals += 1,
             _ => {}
         }

@@ -1,0 +1,490 @@
+//! The ledger's interface: look up, admit, settle, append, read.
+
+mod space;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use gateway_model::{CallId, Clock, Decision, Digest, Principal, RunId, ToolId, canonical_json};
+use serde_json::Value;
+
+use self::space::Space;
+use crate::intake::{AdmitCommand, AdmitReply, Command, Intake, Lease};
+use crate::keys::{self, Fingerprint, KeyCode, KeyScope, KeyState, Question, Rerun, Verdict};
+use crate::open::{self, OpenError, OpenReport, connect_reader};
+use crate::readers::Readers;
+use crate::receipt::files::ReceiptFiles;
+use crate::receipt::{self, Receipt};
+use crate::record::leaf::{self, AdmittedCall};
+use crate::record::{CallFacts, Event, Settlement};
+use crate::sealing::Bundle;
+use crate::verify::{self, VerifyError, VerifyReport};
+use crate::writer::Writer;
+
+/// The longest input of a refused call that is kept.
+const MAX_REFUSED_INPUT_BYTES: usize = 16 << 10;
+/// Records that one answer holds at most.
+const MAX_LISTED: u32 = 10_000;
+
+/// Where a ledger lives, how long it remembers, and how much room it keeps.
+#[derive(Debug, Clone)]
+pub struct LedgerOptions {
+    /// The directory of the database.
+    pub directory: PathBuf,
+    /// The directory of the receipt files.
+    pub receipts: PathBuf,
+    /// How long an outcome is kept for replay; later uses of its key are refused.
+    pub key_retention: Duration,
+    /// Free space of the disk below which only outcomes are written.
+    pub reserve_bytes: u64,
+}
+
+impl LedgerOptions {
+    /// Returns the options of a home: keys for seven days, 64 MiB in reserve.
+    pub fn in_home(home: &Path) -> Self {
+        Self {
+            directory: home.join("ledger"),
+            receipts: home.join("receipts"),
+            key_retention: Duration::from_secs(7 * 24 * 60 * 60),
+            reserve_bytes: 64 << 20,
+        }
+    }
+}
+
+/// Why the ledger did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    /// A write failed, or the ledger was closed; nothing is written until the next start.
+    #[error("the journal is not written any more; the gateway must be restarted")]
+    Poisoned,
+    /// The disk is nearly full: running calls can still be settled, nothing else is written.
+    #[error(
+        "the disk of the journal has {free_bytes} bytes left, fewer than the {reserve_bytes} kept \
+         for running calls; free some space"
+    )]
+    Full {
+        /// What is left.
+        free_bytes: u64,
+        /// What is kept.
+        reserve_bytes: u64,
+    },
+    /// The database could not be read.
+    #[error("the journal cannot be read")]
+    Read(#[source] rusqlite::Error),
+    /// No random numbers could be had.
+    #[error("no random numbers from the system")]
+    Random(#[source] getrandom::Error),
+    /// The reading task was lost.
+    #[error("reading the journal was interrupted")]
+    Interrupted,
+}
+
+/// A call that is about to act.
+#[derive(Debug, Clone)]
+pub struct Admission {
+    /// Who called what.
+    pub facts: CallFacts,
+    /// The key; absent exactly where the tool has no side effects.
+    pub key: Option<(KeyScope, Rerun)>,
+    /// Canonical JSON of the input.
+    pub input: Vec<u8>,
+    /// What policy decided.
+    pub decision: Decision,
+    /// The claim that is held.
+    pub claim: Value,
+}
+
+/// The answer to an admission.
+#[derive(Debug)]
+pub enum Admitted {
+    /// The call may act, once.
+    Fresh(Lease),
+    /// The key stands in the way.
+    Seen(KeyState),
+}
+
+/// A registered tool, as stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredTool {
+    /// The id.
+    pub id: ToolId,
+    /// The version, counted over the id's life by the ledger; ignored when registering.
+    pub version: u32,
+    /// Hash of the definition.
+    pub digest: Digest,
+    /// The definition's canonical bytes.
+    pub definition: Vec<u8>,
+    /// Who registered it.
+    pub registered_by: Principal,
+}
+
+/// A record, as stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredRecord {
+    /// The position.
+    pub seq: u64,
+    /// The canonical text.
+    pub leaf: String,
+    /// SHA-256 over a zero byte and the text's bytes.
+    pub hash: Digest,
+}
+
+/// The durable journal. One process at a time has a ledger open.
+pub struct Ledger {
+    intake: Arc<Intake>,
+    readers: Readers,
+    threads: Mutex<Option<Threads>>,
+    path: PathBuf,
+    secret: [u8; 32],
+    key_retention: Duration,
+    space: Space,
+}
+
+/// What runs beside the callers until the ledger is closed.
+struct Threads {
+    writer: std::thread::JoinHandle<()>,
+    files: ReceiptFiles,
+}
+
+impl Ledger {
+    /// Opens or creates a ledger, and settles what a crash left open.
+    ///
+    /// # Errors
+    /// Returns what cannot be opened, read or verified.
+    pub fn open(
+        options: LedgerOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<(Self, OpenReport), OpenError> {
+        let LedgerOptions { directory, receipts, key_retention, reserve_bytes } = options;
+        let opened = open::open(&directory, clock.now())?;
+        let report = OpenReport {
+            records: opened.next_seq - 1,
+            epoch: opened.epoch,
+            reconciled: opened.reconciled,
+        };
+        let path = opened.path;
+        let follower = connect_reader(&path)
+            .map_err(|source| OpenError::Database { path: path.clone(), source })?;
+        let files =
+            ReceiptFiles::start(follower, receipts, report.records).map_err(OpenError::Thread)?;
+        let (intake, queue) = Intake::new(clock, report.epoch);
+        let writer = Writer {
+            database: opened.database,
+            next_seq: opened.next_seq,
+            intake: Arc::clone(&intake),
+            _lock: opened.lock,
+        };
+        let writer = std::thread::Builder::new()
+            .name("ledger-writer".to_owned())
+            .spawn(move || writer.run(queue))
+            .map_err(OpenError::Thread)?;
+        let ledger = Self {
+            intake,
+            readers: Readers::new(&path),
+            threads: Mutex::new(Some(Threads { writer, files })),
+            path,
+            secret: opened.secret,
+            key_retention,
+            space: Space::new(directory, reserve_bytes),
+        };
+        Ok((ledger, report))
+    }
+
+    /// Says whether entries are still accepted.
+    pub fn is_writable(&self) -> bool {
+        self.intake.is_writable()
+    }
+
+    /// Says what a key has seen. A hint: [`Self::admit`] judges again, atomically.
+    ///
+    /// # Errors
+    /// Returns why the ledger could not be read, or that no call can be admitted any more.
+    pub async fn look_up(
+        &self,
+        scope: &KeyScope,
+        rerun: Rerun,
+        principal: Principal,
+        input: &[u8],
+    ) -> Result<KeyState, LedgerError> {
+        if !self.is_writable() {
+            return Err(LedgerError::Poisoned);
+        }
+        let code = KeyCode::of(&self.secret, scope);
+        let question = self.question(&scope.tool, rerun, principal, input);
+        let row = self.readers.read(move |database| keys::read_row(database, code)).await?;
+        match row {
+            None => Ok(KeyState::Free),
+            Some(row) => self.state_of(question.judge(&row), code).await,
+        }
+    }
+
+    /// Makes key and intent durable, then gives the right to act.
+    ///
+    /// A call without a key has no effect that could be repeated; it is admitted without a
+    /// write, and only its outcome is durable. Cancel-safe: a call that nobody waits for any
+    /// more is not admitted, or is settled as never begun.
+    ///
+    /// # Errors
+    /// Returns why nothing was admitted.
+    pub async fn admit(&self, admission: Admission) -> Result<Admitted, LedgerError> {
+        self.check_room()?;
+        let Admission { facts, key, input, decision, claim } = admission;
+        let keyed = key.map(|(scope, rerun)| {
+            let code = KeyCode::of(&self.secret, &scope);
+            (code, self.question(&facts.tool.id, rerun, facts.principal, &input))
+        });
+        let mut bundle = Bundle::default();
+        let input = bundle.add("input", input).map_err(LedgerError::Random)?;
+        let first_call = facts.call;
+        let key = keyed.map(|(code, _)| format!("hmac:{}", hex::encode(code.0)));
+        let call = AdmittedCall { facts, attempt: 1, first_call, decision, input, key };
+        let Some((code, question)) = keyed else {
+            return Ok(Admitted::Fresh(Lease::asked(call, bundle, &self.intake).held()));
+        };
+        let origin = self.intake.origin();
+        let command = Box::new(AdmitCommand {
+            leaf: leaf::intent(&call, &claim, origin),
+            bundle: bundle.into_stored(usize::MAX),
+            lease: Lease::asked(call, Bundle::default(), &self.intake),
+            code,
+            question,
+            claim,
+            origin,
+        });
+        match self.intake.write(|reply| Command::Admit(command, reply)).await? {
+            AdmitReply::Fresh(lease) => Ok(Admitted::Fresh(lease.held())),
+            AdmitReply::Seen(verdict) => Ok(Admitted::Seen(self.state_of(verdict, code).await?)),
+        }
+    }
+
+    /// Makes an outcome durable and ends the call. Returns the position of the outcome.
+    ///
+    /// A future that is dropped before the outcome is on its way gives the lease up.
+    ///
+    /// # Errors
+    /// Returns why the outcome is not durable; the call is then indeterminate after a restart.
+    pub async fn settle(&self, lease: Lease, settlement: Settlement) -> Result<u64, LedgerError> {
+        let (mut lease, mut settlement) = (lease, settlement);
+        let error = settlement.error.as_ref().map(|error| canonical_json(&error.to_json()));
+        let contents = [
+            ("output", settlement.output.take()),
+            ("error", error),
+            ("stdout", settlement.stdout.take()),
+            ("stderr", settlement.stderr.take()),
+        ];
+        for (name, content) in contents {
+            if let Some(content) = content {
+                lease.bundle.add(name, content).map_err(LedgerError::Random)?;
+            }
+        }
+        let (status, origin) = (settlement.status, self.intake.origin());
+        let intent_seq = lease.intent_seq();
+        let leaf = leaf::outcome(&lease.call, &settlement, intent_seq, &lease.bundle, origin);
+        let settle = move |reply| Command::Settle(Box::new(lease.end(leaf, status)), reply);
+        let seq = self.intake.write(settle).await?;
+        self.wake_files();
+        Ok(seq)
+    }
+
+    /// Journals what is not an admitted call, durably. Returns its position.
+    ///
+    /// # Errors
+    /// Returns why nothing was journaled.
+    pub async fn append(&self, event: Event) -> Result<u64, LedgerError> {
+        self.check_room()?;
+        let (mut event, mut bundle) = (event, Bundle::default());
+        if let Event::Refused { input, .. } = &mut event {
+            bundle.add("input", std::mem::take(input)).map_err(LedgerError::Random)?;
+        }
+        let leaf = leaf::event(&event, &bundle, self.intake.origin());
+        let bundle = bundle.into_stored(MAX_REFUSED_INPUT_BYTES);
+        self.intake.write(|reply| Command::Append { leaf, bundle, reply }).await
+    }
+
+    /// Registers a tool durably. Returns its version, counted over the id's life.
+    ///
+    /// # Errors
+    /// Returns why it is not registered.
+    pub async fn register_tool(&self, tool: StoredTool) -> Result<u32, LedgerError> {
+        self.check_room()?;
+        let origin = self.intake.origin();
+        self.intake.write(|reply| Command::Register(Box::new(tool), origin, reply)).await
+    }
+
+    /// Removes a tool durably. Returns whether it was registered.
+    ///
+    /// # Errors
+    /// Returns why it is not removed.
+    pub async fn remove_tool(&self, tool: &ToolId, by: Principal) -> Result<bool, LedgerError> {
+        let (tool, origin) = (tool.clone(), self.intake.origin());
+        self.intake.write(|reply| Command::Remove(tool, by, origin, reply)).await
+    }
+
+    /// Returns the registered tools, sorted by id.
+    ///
+    /// # Errors
+    /// Returns why the ledger could not be read.
+    pub async fn tools(&self) -> Result<Vec<StoredTool>, LedgerError> {
+        self.readers.read(registered_tools).await
+    }
+
+    /// Returns the receipt of a settled call.
+    ///
+    /// # Errors
+    /// Returns why the ledger could not be read.
+    pub async fn receipt(&self, call: CallId) -> Result<Option<Receipt>, LedgerError> {
+        self.readers.read(move |database| receipt::read(database, call)).await
+    }
+
+    /// Returns a run's receipts after a position, in the order of the log.
+    ///
+    /// At most `limit`, 1 000, or what 16 MiB of content takes; the next ones are after the last.
+    ///
+    /// # Errors
+    /// Returns why the ledger could not be read.
+    pub async fn receipts(
+        &self,
+        run: &RunId,
+        after: u64,
+        limit: u32,
+    ) -> Result<Vec<Receipt>, LedgerError> {
+        let run = run.clone();
+        self.readers.read(move |database| receipt::of_run(database, &run, after, limit)).await
+    }
+
+    /// Returns the records after a position, at most `limit` or 10 000.
+    ///
+    /// # Errors
+    /// Returns why the ledger could not be read.
+    pub async fn records(&self, after: u64, limit: u32) -> Result<Vec<StoredRecord>, LedgerError> {
+        let query = move |database: &rusqlite::Connection| {
+            database
+                .prepare_cached(
+                    "SELECT seq, leaf, hash FROM records WHERE seq > ?1 ORDER BY seq LIMIT ?2",
+                )?
+                .query_map((after, limit.min(MAX_LISTED)), |row| {
+                    let leaf = String::from_utf8_lossy(row.get_ref(1)?.as_blob()?).into_owned();
+                    Ok(StoredRecord { seq: row.get(0)?, leaf, hash: Digest(row.get(2)?) })
+                })?
+                .collect()
+        };
+        self.readers.read(query).await
+    }
+
+    /// Reads and checks everything: records, indexes, pairs, contents.
+    ///
+    /// # Errors
+    /// Returns the first thing that is not what was written.
+    pub async fn verify(&self) -> Result<VerifyReport, VerifyError> {
+        // A connection of its own: a long look must not keep others from reading.
+        let path = self.path.clone();
+        let verifying = tokio::task::spawn_blocking(move || verify::whole(&connect_reader(&path)?));
+        verifying.await.unwrap_or_else(|_panic| {
+            Err(VerifyError::Damaged { reason: "the verification did not end".to_owned() })
+        })
+    }
+
+    /// Waits until everything that was asked is durable, and stops writing.
+    pub async fn close(&self) {
+        if let Some(threads) = self.take_threads()
+            && tokio::task::spawn_blocking(|| threads.finish()).await.is_err()
+        {
+            tracing::error!("closing the ledger was interrupted");
+        }
+    }
+
+    /// Closes the intake; the caller waits for the threads.
+    fn take_threads(&self) -> Option<Threads> {
+        self.intake.close();
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn wake_files(&self) {
+        let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(threads) = &*threads {
+            threads.files.wake();
+        }
+    }
+
+    fn question(
+        &self,
+        tool: &ToolId,
+        rerun: Rerun,
+        principal: Principal,
+        input: &[u8],
+    ) -> Question {
+        let fingerprint = Fingerprint::of(&self.secret, tool, input);
+        let retention = u64::try_from(self.key_retention.as_millis()).unwrap_or(u64::MAX);
+        let oldest = self.intake.origin().at.0.saturating_sub(retention);
+        Question { fingerprint, principal, rerun, oldest }
+    }
+
+    async fn state_of(&self, verdict: Verdict, code: KeyCode) -> Result<KeyState, LedgerError> {
+        Ok(match verdict {
+            Verdict::Act => KeyState::Free,
+            Verdict::Foreign => KeyState::Foreign,
+            Verdict::Mismatch(first) => KeyState::Mismatch { first },
+            Verdict::Indeterminate(call) => KeyState::Indeterminate { call },
+            Verdict::Expired(call) => KeyState::Expired { call },
+            Verdict::InFlight(call) => KeyState::InFlight(self.intake.flights.join(code, call)),
+            Verdict::Stored(call) => {
+                let stored = self.readers.read(move |database| keys::read_outcome(database, call));
+                match stored.await? {
+                    Some(outcome) => KeyState::Replay(outcome),
+                    // Never run again what once ran, even where its content is gone.
+                    None => KeyState::Indeterminate { call },
+                }
+            }
+        })
+    }
+
+    fn check_room(&self) -> Result<(), LedgerError> {
+        if !self.is_writable() {
+            return Err(LedgerError::Poisoned);
+        }
+        self.space.check(self.intake.origin().at)
+    }
+}
+
+fn registered_tools(database: &rusqlite::Connection) -> rusqlite::Result<Vec<StoredTool>> {
+    database
+        .prepare_cached(
+            "SELECT id, version, digest, definition, registered_by FROM tools ORDER BY id",
+        )?
+        .query_map([], |row| {
+            let is_operator = row.get_ref(4)?.as_str()? == Principal::Operator.as_str();
+            Ok(StoredTool {
+                id: keys::parsed(row, 0)?,
+                version: row.get(1)?,
+                digest: Digest(row.get(2)?),
+                definition: row.get(3)?,
+                registered_by: if is_operator { Principal::Operator } else { Principal::Local },
+            })
+        })?
+        .collect()
+}
+
+impl Threads {
+    fn finish(self) {
+        if self.writer.join().is_err() {
+            tracing::error!("the ledger's writer panicked");
+        }
+        self.files.finish();
+    }
+}
+
+/// A ledger that is dropped open is closed first, which blocks for one commit.
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        if let Some(threads) = self.take_threads() {
+            threads.finish();
+        }
+    }
+}
+
+impl std::fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ledger").field("path", &self.path).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,132 @@
+//! Commitments to content, and the bundle that holds content and salts.
+
+use gateway_model::Digest;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+
+/// A salted commitment: HMAC-SHA256 of the content under a random salt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Commitment {
+    code: [u8; 32],
+    content_bytes: usize,
+}
+
+impl Commitment {
+    fn to(salt: &[u8; 32], content: &[u8]) -> Self {
+        let mut mac = keyed(salt);
+        mac.update(content);
+        Self { code: mac.finalize().into_bytes().into(), content_bytes: content.len() }
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        json!({ "c": format!("hs256:{}", hex::encode(self.code)), "len": self.content_bytes })
+    }
+}
+
+/// Returns the HMAC-SHA256 of several texts under a key.
+pub(crate) fn authenticate(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
+    let mut mac = keyed(key);
+    for part in parts {
+        // The length keeps ("a", "bc") and ("ab", "c") apart.
+        mac.update(&(part.len() as u64).to_be_bytes());
+        mac.update(part);
+    }
+    mac.finalize().into_bytes().into()
+}
+
+/// Returns HMAC-SHA256 under a key, which RFC 2104 pads with zeros to a whole block.
+fn keyed(key: &[u8; 32]) -> Hmac<Sha256> {
+    let mut block = [0; 64];
+    for (padded, byte) in block.iter_mut().zip(key) {
+        *padded = *byte;
+    }
+    Hmac::new((&block).into())
+}
+
+/// Returns the leaf hash of RFC 6962, section 2.1: SHA-256 of a zero byte and the leaf.
+pub(crate) fn leaf_hash(leaf: &[u8]) -> Digest {
+    let mut hasher = Sha256::new();
+    hasher.update([0]);
+    hasher.update(leaf);
+    Digest(hasher.finalize().into())
+}
+
+/// The contents that a record commits to, each with its own salt.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Bundle {
+    parts: Vec<Part>,
+}
+
+#[derive(Debug, Clone)]
+struct Part {
+    name: &'static str,
+    salt: [u8; 32],
+    content: Vec<u8>,
+    commitment: Commitment,
+}
+
+impl Bundle {
+    /// Adds content under a fresh salt.
+    pub(crate) fn add(
+        &mut self,
+        name: &'static str,
+        content: Vec<u8>,
+    ) -> Result<Commitment, getrandom::Error> {
+        let mut salt = [0; 32];
+        getrandom::fill(&mut salt)?;
+        let commitment = Commitment::to(&salt, &content);
+        self.parts.push(Part { name, salt, content, commitment: commitment.clone() });
+        Ok(commitment)
+    }
+
+    pub(crate) fn commitments(&self) -> impl Iterator<Item = (&'static str, Value)> {
+        self.parts.iter().map(|part| (part.name, part.commitment.to_json()))
+    }
+
+    /// Returns the bundle as stored: the very bytes that were hashed, as text or hexadecimal.
+    ///
+    /// Of content longer than `longest` only the salt is kept, which still proves what the
+    /// content was to whoever holds it. A bundle without parts is stored as no bytes.
+    pub(crate) fn into_stored(self, longest: usize) -> Vec<u8> {
+        if self.parts.is_empty() {
+            return Vec::new();
+        }
+        let mut whole = Map::new();
+        for Part { name, salt, content, .. } in self.parts {
+            let mut part = Map::new();
+            part.insert("salt".to_owned(), hex::encode(salt).into());
+            if content.len() <= longest {
+                let (form, text) = match String::from_utf8(content) {
+                    Ok(text) => ("content", text),
+                    Err(not_text) => ("content_hex", hex::encode(not_text.as_bytes())),
+                };
+                part.insert(form.to_owned(), text.into());
+            }
+            whole.insert(name.to_owned(), part.into());
+        }
+        Value::Object(whole).to_string().into_bytes()
+    }
+}
+
+/// Returns the bytes of one part of a stored bundle.
+pub(crate) fn content_of(part: &Value) -> Option<Vec<u8>> {
+    match part.get("content").and_then(Value::as_str) {
+        Some(text) => Some(text.as_bytes().to_vec()),
+        None => hex::decode(part.get("content_hex")?.as_str()?).ok(),
+    }
+}
+
+/// Says whether a part of a stored bundle is what a leaf's commitment speaks of.
+///
+/// A part whose content was not kept agrees with any commitment.
+pub(crate) fn is_committed(part: &Value, commitment: &Value) -> bool {
+    let Some(content) = content_of(part) else { return part.get("salt").is_some() };
+    let mut salt = [0; 32];
+    let text = part.get("salt").and_then(Value::as_str).unwrap_or_default();
+    if hex::decode_to_slice(text, &mut salt).is_err() {
+        return false;
+    }
+    let found = Commitment::to(&salt, &content).to_json();
+    ["c", "len"].iter().all(|name| found.get(name) == commitment.get(name))
+}
