@@ -1,1 +1,29 @@
 //! How a call is run: local commands, in-process executors, built-in tools.
+//!
+//! A Local tool is a confined process ([`LocalAdapter`]); an Sdk tool is an [`Executor`] within
+//! this process ([`SdkAdapter`]), and the built-in tools are Sdk tools
+//! (`builtin_registry/definitions.rs`).
+
+mod builtin_registry;
+mod local;
+mod process;
+mod sdk;
+mod text;
+
+use std::sync::Arc;
+
+use gateway_engine::Adapter;
+
+pub use builtin_registry::{BUILTIN_TOOL_DEFINITIONS, BuiltinTool, Claim, Facts, Reach, builtins};
+pub use local::LocalAdapter;
+pub use sdk::{Executor, Running, SdkAdapter};
+
+/// Returns the adapter of Local tools.
+pub fn local() -> Arc<dyn Adapter> {
+    Arc::new(LocalAdapter)
+}
+
+/// Returns the adapter of Sdk tools, with the executors of the built-in ones.
+pub fn sdk() -> Arc<dyn Adapter> {
+    Arc::new(SdkAdapter::with_builtins())
+}

@@ -1,2 +1,5 @@
-//! Entry point.
-fn main() {}
+//! The program under its full name.
+
+fn main() -> std::process::ExitCode {
+    gateway_cli::main()
+}

@@ -115,8 +115,7 @@ mod tests {
 
     #[track_caller]
     fn check_refused(run: &str, wih: &str, key: Option<&str>, expected: &str) {
-        let ids =
-            RequestIds { run: run.into(), wih: wih.into(), key: key.map(ToOwned::to_owned) };
+        let ids = RequestIds { run: run.into(), wih: wih.into(), key: key.map(ToOwned::to_owned) };
         let error = RequestContext::parse(Principal::Local, Face::Rest, &ids).unwrap_err();
         assert!(error.message.starts_with(expected), "{}", error.message);
         assert_eq!(error.kind, ErrorKind::ValidationFailed);
@@ -124,7 +123,12 @@ mod tests {
 
     #[test]
     fn an_unusable_id_is_refused_in_the_contracts_words() {
-        check_refused("", "w", None, "write_scope root must be under /.allternit/: run_id is empty");
+        check_refused(
+            "",
+            "w",
+            None,
+            "write_scope root must be under /.allternit/: run_id is empty",
+        );
         check_refused("../run_2", "w", None, "write_scope root must be under /.allternit/: run_id");
         check_refused("run", "", None, "WIH context required for tool execution: wih_id is empty");
         check_refused("run", "w", Some(""), "Idempotency key required for tools with side effects");

@@ -73,7 +73,9 @@ pub enum BuildError {
         reason: String,
     },
     /// A stored registration cannot be read.
-    #[error("registered tool {id}: {reason}; remove it with `tools rm {id}` or restore the ledger from a backup")]
+    #[error(
+        "registered tool {id}: {reason}; remove it with `tools rm {id}` or restore the ledger from a backup"
+    )]
     Stored {
         /// The tool.
         id: String,
@@ -181,11 +183,15 @@ impl ToolGateway {
             input,
         };
         let Some(place) = Place::take(&self.inner) else {
-            let error = ToolError::new(ErrorKind::RateLimited, format!("{MAX_CALLS} calls are under way"));
+            let error =
+                ToolError::new(ErrorKind::RateLimited, format!("{MAX_CALLS} calls are under way"));
             return turned_away(&arrived, error.retry_after(Duration::from_secs(1)));
         };
         if self.inner.closing.is_cancelled() {
-            return turned_away(&arrived, ToolError::new(ErrorKind::Unavailable, "the gateway is shutting down"));
+            return turned_away(
+                &arrived,
+                ToolError::new(ErrorKind::Unavailable, "the gateway is shutting down"),
+            );
         }
         let (call, at) = (arrived.call, arrived.at);
         let inner = Arc::clone(&self.inner);
@@ -211,10 +217,11 @@ impl ToolGateway {
         let call = journal::new_call(executor);
         let at = Instant::now();
         let attempt = journal::Attempt::of_refused(call, &refused);
-        let (is_captured, error) = match journal::refuse(executor, &attempt, &refused.error, None).await {
-            Ok(()) => (true, refused.error),
-            Err(unwritable) => (false, unwritable),
-        };
+        let (is_captured, error) =
+            match journal::refuse(executor, &attempt, &refused.error, None).await {
+                Ok(()) => (true, refused.error),
+                Err(unwritable) => (false, unwritable),
+            };
         CallReport {
             call,
             receipt: None,
@@ -239,7 +246,8 @@ impl ToolGateway {
     }
 
     fn is_visible(&self, principal: Principal, tool: &RegisteredTool) -> bool {
-        let request = PolicyRequest { principal, action: Action::List, tool: ToolFacts::from(tool) };
+        let request =
+            PolicyRequest { principal, action: Action::List, tool: ToolFacts::from(tool) };
         self.inner.executor.policy.decide(&request).effect == Effect::Allow
     }
 
@@ -247,7 +255,10 @@ impl ToolGateway {
     ///
     /// # Errors
     /// Returns why the ledger could not be read.
-    pub async fn receipt(&self, call: CallId) -> Result<Option<Value>, gateway_ledger::LedgerError> {
+    pub async fn receipt(
+        &self,
+        call: CallId,
+    ) -> Result<Option<Value>, gateway_ledger::LedgerError> {
         let receipt = self.inner.executor.ledger.receipt(call).await?;
         Ok(receipt.map(|receipt| receipt.to_json()))
     }

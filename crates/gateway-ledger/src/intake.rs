@@ -125,7 +125,12 @@ impl Intake {
         let (reply, answer) = oneshot::channel();
         place.send(command(reply));
         drop(sender);
-        answer.await.map_err(|_dropped| LedgerError::Poisoned)
+        answer.await.map_err(|_dropped| {
+            // The writer drops what it cannot write. Whoever learns of it first says so, so that
+            // nobody sees a failed write and a writable ledger.
+            self.poison();
+            LedgerError::Poisoned
+        })
     }
 
     /// Leaves a call to the writer whose lease was given up.

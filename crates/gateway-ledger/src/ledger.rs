@@ -1,31 +1,29 @@
 //! The ledger's interface: look up, admit, settle, append, read.
 
-mod space;
+mod reading;
+pub(crate) mod space;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use gateway_model::{CallId, Clock, Decision, Digest, Principal, RunId, ToolId, canonical_json};
+use gateway_model::{Clock, Decision, Digest, Principal, ToolId, canonical_json};
 use serde_json::Value;
 
+pub use self::reading::StoredRecord;
 use self::space::Space;
 use crate::intake::{AdmitCommand, AdmitReply, Command, Intake, Lease};
 use crate::keys::{self, Fingerprint, KeyCode, KeyScope, KeyState, Question, Rerun, Verdict};
 use crate::open::{self, OpenError, OpenReport, connect_reader};
 use crate::readers::Readers;
-use crate::receipt::files::ReceiptFiles;
-use crate::receipt::{self, Receipt};
+use crate::receipt::files::{Follower, ReceiptFiles};
 use crate::record::leaf::{self, AdmittedCall};
 use crate::record::{CallFacts, Event, Settlement};
 use crate::sealing::Bundle;
-use crate::verify::{self, VerifyError, VerifyReport};
 use crate::writer::Writer;
 
 /// The longest input of a refused call that is kept.
 const MAX_REFUSED_INPUT_BYTES: usize = 16 << 10;
-/// Records that one answer holds at most.
-const MAX_LISTED: u32 = 10_000;
 
 /// Where a ledger lives, how long it remembers, and how much room it keeps.
 #[derive(Debug, Clone)]
@@ -36,7 +34,8 @@ pub struct LedgerOptions {
     pub receipts: PathBuf,
     /// How long an outcome is kept for replay; later uses of its key are refused.
     pub key_retention: Duration,
-    /// Free space of the disk below which only outcomes are written.
+    /// Free space of the disk below which only outcomes are written. The write-ahead log may take
+    /// 16 MiB and as much again when it is moved into the database: less than 40 MiB is unsafe.
     pub reserve_bytes: u64,
 }
 
@@ -119,17 +118,6 @@ pub struct StoredTool {
     pub registered_by: Principal,
 }
 
-/// A record, as stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredRecord {
-    /// The position.
-    pub seq: u64,
-    /// The canonical text.
-    pub leaf: String,
-    /// SHA-256 over a zero byte and the text's bytes.
-    pub hash: Digest,
-}
-
 /// The durable journal. One process at a time has a ledger open.
 pub struct Ledger {
     intake: Arc<Intake>,
@@ -138,7 +126,7 @@ pub struct Ledger {
     path: PathBuf,
     secret: [u8; 32],
     key_retention: Duration,
-    space: Space,
+    space: Arc<Space>,
 }
 
 /// What runs beside the callers until the ledger is closed.
@@ -166,8 +154,9 @@ impl Ledger {
         let path = opened.path;
         let follower = connect_reader(&path)
             .map_err(|source| OpenError::Database { path: path.clone(), source })?;
-        let files =
-            ReceiptFiles::start(follower, receipts, report.records).map_err(OpenError::Thread)?;
+        let space = Arc::new(Space::new(directory, reserve_bytes, Arc::clone(&clock)));
+        let follower = Follower::new(follower, receipts, report.records, Arc::clone(&space));
+        let files = ReceiptFiles::start(follower).map_err(OpenError::Thread)?;
         let (intake, queue) = Intake::new(clock, report.epoch);
         let writer = Writer {
             database: opened.database,
@@ -186,7 +175,7 @@ impl Ledger {
             path,
             secret: opened.secret,
             key_retention,
-            space: Space::new(directory, reserve_bytes),
+            space,
         };
         Ok((ledger, report))
     }
@@ -281,6 +270,7 @@ impl Ledger {
         let (status, origin) = (settlement.status, self.intake.origin());
         let intent_seq = lease.intent_seq();
         let leaf = leaf::outcome(&lease.call, &settlement, intent_seq, &lease.bundle, origin);
+        self.space.note(lease.bundle.content_bytes() + leaf.len());
         let settle = move |reply| Command::Settle(Box::new(lease.end(leaf, status)), reply);
         let seq = self.intake.write(settle).await?;
         self.wake_files();
@@ -319,70 +309,6 @@ impl Ledger {
     pub async fn remove_tool(&self, tool: &ToolId, by: Principal) -> Result<bool, LedgerError> {
         let (tool, origin) = (tool.clone(), self.intake.origin());
         self.intake.write(|reply| Command::Remove(tool, by, origin, reply)).await
-    }
-
-    /// Returns the registered tools, sorted by id.
-    ///
-    /// # Errors
-    /// Returns why the ledger could not be read.
-    pub async fn tools(&self) -> Result<Vec<StoredTool>, LedgerError> {
-        self.readers.read(registered_tools).await
-    }
-
-    /// Returns the receipt of a settled call.
-    ///
-    /// # Errors
-    /// Returns why the ledger could not be read.
-    pub async fn receipt(&self, call: CallId) -> Result<Option<Receipt>, LedgerError> {
-        self.readers.read(move |database| receipt::read(database, call)).await
-    }
-
-    /// Returns a run's receipts after a position, in the order of the log.
-    ///
-    /// At most `limit`, 1 000, or what 16 MiB of content takes; the next ones are after the last.
-    ///
-    /// # Errors
-    /// Returns why the ledger could not be read.
-    pub async fn receipts(
-        &self,
-        run: &RunId,
-        after: u64,
-        limit: u32,
-    ) -> Result<Vec<Receipt>, LedgerError> {
-        let run = run.clone();
-        self.readers.read(move |database| receipt::of_run(database, &run, after, limit)).await
-    }
-
-    /// Returns the records after a position, at most `limit` or 10 000.
-    ///
-    /// # Errors
-    /// Returns why the ledger could not be read.
-    pub async fn records(&self, after: u64, limit: u32) -> Result<Vec<StoredRecord>, LedgerError> {
-        let query = move |database: &rusqlite::Connection| {
-            database
-                .prepare_cached(
-                    "SELECT seq, leaf, hash FROM records WHERE seq > ?1 ORDER BY seq LIMIT ?2",
-                )?
-                .query_map((after, limit.min(MAX_LISTED)), |row| {
-                    let leaf = String::from_utf8_lossy(row.get_ref(1)?.as_blob()?).into_owned();
-                    Ok(StoredRecord { seq: row.get(0)?, leaf, hash: Digest(row.get(2)?) })
-                })?
-                .collect()
-        };
-        self.readers.read(query).await
-    }
-
-    /// Reads and checks everything: records, indexes, pairs, contents.
-    ///
-    /// # Errors
-    /// Returns the first thing that is not what was written.
-    pub async fn verify(&self) -> Result<VerifyReport, VerifyError> {
-        // A connection of its own: a long look must not keep others from reading.
-        let path = self.path.clone();
-        let verifying = tokio::task::spawn_blocking(move || verify::whole(&connect_reader(&path)?));
-        verifying.await.unwrap_or_else(|_panic| {
-            Err(VerifyError::Damaged { reason: "the verification did not end".to_owned() })
-        })
     }
 
     /// Waits until everything that was asked is durable, and stops writing.
@@ -443,26 +369,8 @@ impl Ledger {
         if !self.is_writable() {
             return Err(LedgerError::Poisoned);
         }
-        self.space.check(self.intake.origin().at)
+        self.space.check()
     }
-}
-
-fn registered_tools(database: &rusqlite::Connection) -> rusqlite::Result<Vec<StoredTool>> {
-    database
-        .prepare_cached(
-            "SELECT id, version, digest, definition, registered_by FROM tools ORDER BY id",
-        )?
-        .query_map([], |row| {
-            let is_operator = row.get_ref(4)?.as_str()? == Principal::Operator.as_str();
-            Ok(StoredTool {
-                id: keys::parsed(row, 0)?,
-                version: row.get(1)?,
-                digest: Digest(row.get(2)?),
-                definition: row.get(3)?,
-                registered_by: if is_operator { Principal::Operator } else { Principal::Local },
-            })
-        })?
-        .collect()
 }
 
 impl Threads {

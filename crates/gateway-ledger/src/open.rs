@@ -32,9 +32,10 @@ const SCHEMA: &str = "
     CREATE TABLE contents(seq INTEGER PRIMARY KEY, bundle BLOB NOT NULL);
     CREATE TABLE open_calls(call TEXT PRIMARY KEY, intent_seq INTEGER NOT NULL, code BLOB NOT NULL)
         WITHOUT ROWID;
-    CREATE TABLE keys(code BLOB PRIMARY KEY, fingerprint BLOB NOT NULL, call TEXT NOT NULL,
-        first_call TEXT NOT NULL, attempt INTEGER NOT NULL, principal TEXT NOT NULL, status TEXT,
-        updated INTEGER NOT NULL) WITHOUT ROWID;
+    CREATE TABLE keys(id INTEGER PRIMARY KEY, code BLOB NOT NULL, fingerprint BLOB NOT NULL,
+        call TEXT NOT NULL, first_call TEXT NOT NULL, attempt INTEGER NOT NULL,
+        principal TEXT NOT NULL, status TEXT, updated INTEGER NOT NULL);
+    CREATE UNIQUE INDEX key_of_code ON keys(code);
     CREATE TABLE tools(id TEXT PRIMARY KEY, version INTEGER NOT NULL, digest BLOB NOT NULL,
         definition BLOB NOT NULL, registered_by TEXT NOT NULL) WITHOUT ROWID;
     CREATE TABLE tool_versions(id TEXT PRIMARY KEY, version INTEGER NOT NULL) WITHOUT ROWID;

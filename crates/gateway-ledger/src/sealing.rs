@@ -84,6 +84,10 @@ impl Bundle {
         self.parts.iter().map(|part| (part.name, part.commitment.to_json()))
     }
 
+    pub(crate) fn content_bytes(&self) -> usize {
+        self.parts.iter().map(|part| part.content.len()).sum()
+    }
+
     /// Returns the bundle as stored: the very bytes that were hashed, as text or hexadecimal.
     ///
     /// Of content longer than `longest` only the salt is kept, which still proves what the
@@ -129,4 +133,50 @@ pub(crate) fn is_committed(part: &Value, commitment: &Value) -> bool {
     }
     let found = Commitment::to(&salt, &content).to_json();
     ["c", "len"].iter().all(|name| found.get(name) == commitment.get(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{any, prop, proptest};
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_commitment_opens_to_its_content_and_to_nothing_else(
+            content in prop::collection::vec(any::<u8>(), 0..80),
+            position in any::<prop::sample::Index>(),
+        ) {
+            let mut bundle = Bundle::default();
+            let commitment = bundle.add("input", content.clone()).unwrap().to_json();
+            let stored: Value = serde_json::from_slice(&bundle.into_stored(usize::MAX)).unwrap();
+            assert_eq!(content_of(&stored["input"]).unwrap(), content);
+            assert!(is_committed(&stored["input"], &commitment));
+            if !content.is_empty() {
+                let mut changed = content.clone();
+                changed[position.index(content.len())] ^= 1;
+                let part = json!({
+                    "salt": stored["input"]["salt"], "content_hex": hex::encode(changed),
+                });
+                assert!(!is_committed(&part, &commitment));
+            }
+        }
+    }
+
+    #[test]
+    fn equal_contents_do_not_have_equal_commitments() {
+        let mut bundle = Bundle::default();
+        let first = bundle.add("stdout", b"yes".to_vec()).unwrap();
+        assert_ne!(first, bundle.add("stderr", b"yes".to_vec()).unwrap());
+    }
+
+    #[test]
+    fn an_hmac_is_that_of_rfc_4231() {
+        // Test case 2 has the key "Jefe", which the padding makes a key of any length.
+        let mut key = [0; 32];
+        key[..4].copy_from_slice(b"Jefe");
+        let code = Commitment::to(&key, b"what do ya want for nothing?").to_json();
+        let expected = "hs256:5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";
+        assert_eq!(code, json!({ "c": expected, "len": 28 }));
+    }
 }

@@ -166,10 +166,9 @@ fn contents(database: &Connection) -> Result<u64, VerifyError> {
         let leaf: Value = leaf
             .and_then(|leaf| serde_json::from_slice(&leaf).ok())
             .ok_or(VerifyError::Missing { seq })?;
-        let bundle: Vec<u8> = row.get(2)?;
-        let name = "(all)".to_owned();
-        let bundle: Map<String, Value> = serde_json::from_slice(&bundle)
-            .map_err(|_syntax| VerifyError::Content { seq, name })?;
+        let bundle = row.get_ref(2)?.as_bytes().unwrap_or_default();
+        let bundle: Map<String, Value> = serde_json::from_slice(bundle)
+            .map_err(|_syntax| VerifyError::Content { seq, name: "(all)".to_owned() })?;
         for (name, part) in bundle {
             if !leaf.get(&name).is_some_and(|commitment| is_committed(&part, commitment)) {
                 return Err(VerifyError::Content { seq, name });

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use gateway_model::{Digest, Principal, ToolId};
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -57,8 +58,18 @@ impl Writer {
                 }
             }
             if is_closed {
-                return;
+                return self.leave_one_file();
             }
+        }
+    }
+
+    /// Brings the write-ahead log into the database, unless somebody still reads from it.
+    fn leave_one_file(&self) {
+        let moved = self.database.busy_timeout(Duration::ZERO).and_then(|()| {
+            self.database.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_row| Ok(()))
+        });
+        if let Err(error) = moved {
+            tracing::debug!(%error, "the write-ahead log stays beside the database");
         }
     }
 

@@ -106,7 +106,11 @@ impl CallId {
     /// Returns a fresh id: later ids sort after earlier ones, to the millisecond.
     pub fn generate(at: Timestamp) -> Self {
         let nanoseconds = u32::try_from(at.0 % 1_000 * 1_000_000).unwrap_or_default();
-        Self(uuid::Uuid::new_v7(uuid::Timestamp::from_unix(uuid::NoContext, at.0 / 1_000, nanoseconds)))
+        Self(uuid::Uuid::new_v7(uuid::Timestamp::from_unix(
+            uuid::NoContext,
+            at.0 / 1_000,
+            nanoseconds,
+        )))
     }
 
     /// Returns the id made from a time and random bits.

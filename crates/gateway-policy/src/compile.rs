@@ -161,17 +161,13 @@ impl<'a> Compiler<'a> {
                 return;
             }
         };
-        let annotations: BTreeMap<String, String> = policy
-            .annotations()
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .collect();
-        let mut faults =
-            lint::faults_of_annotations(&annotations, policy.effect(), &reads);
+        let annotations: BTreeMap<String, String> =
+            policy.annotations().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let mut faults = lint::faults_of_annotations(&annotations, policy.effect(), &reads);
         faults.extend(lint::fault_of_entities(policy, self.world));
         let id = self.name(source, line, annotations.get("id").map(String::as_str), &mut faults);
-        self.errors.extend(
-            faults.into_iter().map(|fault| Problem::of_line(&source.name, line, fault)),
-        );
+        self.errors
+            .extend(faults.into_iter().map(|fault| Problem::of_line(&source.name, line, fault)));
         if !source.is_default
             && let Some(warning) = lint::warning_of_reach(policy, &reads, self.world)
         {
@@ -248,7 +244,8 @@ impl<'a> Compiler<'a> {
         for error in result.validation_errors() {
             faulty.insert(error.policy_id());
             let mut problem = self.problem_of_rule(error.policy_id(), error);
-            if let ValidationError::UnsafeAttributeAccess(_) = error {
+            let is_missing = matches!(error, ValidationError::UnsafeAttributeAccess(_));
+            if is_missing && problem.message.contains("in context for") {
                 problem.message.push_str(ATTRIBUTE_ADVICE);
             }
             self.errors.push(problem);

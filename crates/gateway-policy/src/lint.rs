@@ -77,18 +77,16 @@ fn fault_of_annotation(name: &str, value: &str) -> Option<String> {
             let is_printable = !value.is_empty()
                 && value.len() <= MAX_REASON_BYTES
                 && !value.chars().any(char::is_control);
-            (!is_printable).then(|| {
-                format!("@reason must be one line of 1 to {MAX_REASON_BYTES} bytes")
-            })
+            (!is_printable)
+                .then(|| format!("@reason must be one line of 1 to {MAX_REASON_BYTES} bytes"))
         }
         "ask" => (value != "human").then(|| "@ask must be @ask(\"human\")".to_owned()),
         "approver" => {
             (value != "operator").then(|| "@approver must be @approver(\"operator\")".to_owned())
         }
         "ttl" => {
-            let is_in_range = value
-                .parse::<u64>()
-                .is_ok_and(|seconds| (1..=MAX_TTL_SECONDS).contains(&seconds));
+            let is_in_range =
+                value.parse::<u64>().is_ok_and(|seconds| (1..=MAX_TTL_SECONDS).contains(&seconds));
             (!is_in_range).then(|| format!("@ttl must be seconds, 1 to {MAX_TTL_SECONDS}"))
         }
         unknown => Some(format!(

@@ -80,11 +80,8 @@ impl Policy {
             (Some(_), Listing::Absent) | (None, _) => Vec::new(),
         };
         let compilation = compile(sources);
-        let in_force = InForce {
-            rule_set: compilation.rule_set?,
-            epoch: 1,
-            warnings: compilation.warnings,
-        };
+        let in_force =
+            InForce { rule_set: compilation.rule_set?, epoch: 1, warnings: compilation.warnings };
         Ok(Self {
             directory: options.directory,
             current: ArcSwap::from_pointee(in_force),

@@ -110,11 +110,8 @@ impl RuleSet {
         execute: &Slice,
     ) -> Result<Decision, String> {
         let question = self.world.question(request, request.action.kind())?;
-        let now = self.authorize(
-            &question,
-            self.world.context(&request.action, false)?,
-            &slice.all,
-        )?;
+        let now =
+            self.authorize(&question, self.world.context(&request.action, false)?, &slice.all)?;
         if !now.errors.is_empty() {
             return Ok(self.failed(now.errors));
         }
@@ -182,11 +179,7 @@ impl RuleSet {
             })
             .collect();
         errors.sort();
-        Ok(Verdict {
-            is_allowed: response.decision() == CedarDecision::Allow,
-            rules,
-            errors,
-        })
+        Ok(Verdict { is_allowed: response.decision() == CedarDecision::Allow, rules, errors })
     }
 
     fn rule(&self, id: &PolicyId) -> Option<&Rule> {
@@ -200,8 +193,7 @@ impl RuleSet {
             Some(rule) => (rule.summary.id.clone(), rule.reason()),
             None => (NO_RULE.to_owned(), "no single rule decided".to_owned()),
         };
-        let mut reasons: Vec<String> =
-            rules.iter().map(|rule| rule.summary.id.clone()).collect();
+        let mut reasons: Vec<String> = rules.iter().map(|rule| rule.summary.id.clone()).collect();
         reasons.sort();
         Decision { effect, rule, reason, reasons, errors: Vec::new(), policy_set: self.digest }
     }
@@ -232,7 +224,8 @@ impl RuleSet {
 
     fn failed(&self, errors: Vec<(String, String)>) -> Decision {
         let rule = errors.first().map_or_else(|| NO_RULE.to_owned(), |(id, _error)| id.clone());
-        let culprit = if rule == NO_RULE { "the request".to_owned() } else { format!("rule {rule}") };
+        let culprit =
+            if rule == NO_RULE { "the request".to_owned() } else { format!("rule {rule}") };
         let mut reasons: Vec<String> = errors.iter().map(|(id, _error)| id.clone()).collect();
         reasons.retain(|id| id != NO_RULE);
         Decision {

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use cedar_policy::{ActionConstraint, PolicySet, PolicySetError, ResourceConstraint};
+use cedar_policy::{ActionConstraint, PolicySet, ResourceConstraint};
 use gateway_model::Effect;
 
 use crate::request::ActionKind;
@@ -74,16 +74,17 @@ impl Lazy {
         let slice = self.slice.get_or_init(|| {
             let rules: Vec<&Rule> =
                 self.rules.iter().filter_map(|index| rules.get(*index)).collect();
-            Slice::new(&rules).map_err(|error| error.to_string())
+            Slice::new(&rules)
         });
         slice.as_ref().map_err(Clone::clone)
     }
 }
 
 impl Slice {
-    pub(crate) fn new(rules: &[&Rule]) -> Result<Self, PolicySetError> {
+    pub(crate) fn new(rules: &[&Rule]) -> Result<Self, String> {
         let policies = |rules: &[&Rule]| {
             PolicySet::from_policies(rules.iter().map(|rule| rule.policy.clone()))
+                .map_err(|error| error.to_string())
         };
         let (varying, fixed): (Vec<&Rule>, Vec<&Rule>) =
             rules.iter().partition(|rule| rule.reads.reads_call());

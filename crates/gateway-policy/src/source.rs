@@ -70,8 +70,7 @@ pub(crate) fn list(directory: &Path) -> Result<Listing, Problem> {
         stamps.push(stamp(name.into_owned(), &metadata));
     }
     if stamps.len() > MAX_FILES {
-        let message =
-            format!("holds {} policy files; at most {MAX_FILES} are read", stamps.len());
+        let message = format!("holds {} policy files; at most {MAX_FILES} are read", stamps.len());
         return Err(Problem::of_file(directory.to_string_lossy(), message));
     }
     stamps.sort();

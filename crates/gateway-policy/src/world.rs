@@ -155,10 +155,7 @@ impl World {
         ]
     }
 
-    fn call_attributes(
-        &self,
-        context: &ExecuteContext<'_>,
-    ) -> Vec<(String, RestrictedExpression)> {
+    fn call_attributes(&self, context: &ExecuteContext<'_>) -> Vec<(String, RestrictedExpression)> {
         let text = |text: &str| RestrictedExpression::new_string(text.to_owned());
         let mut pairs = self.fixed_attributes(context.requested_tier);
         pairs.extend([

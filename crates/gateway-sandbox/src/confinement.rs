@@ -39,13 +39,16 @@ pub struct WorkspaceMount {
 }
 
 impl Confinement {
-    /// Returns each directory as (path that the call sees, path on this machine, writable).
+    /// Returns each directory as (path that the call sees, path on this machine, writable): the
+    /// run's first, if any, then the workspaces.
     pub fn directories(&self) -> impl Iterator<Item = (String, &PathBuf, bool)> {
-        let run = self.run.iter().map(|run| (format!("/.allternit/artifacts/{}", run.run_id), &run.host, run.writable));
-        let workspaces = self
-            .workspaces
+        let run = self
+            .run
             .iter()
-            .map(|workspace| (format!("/workspace/{}", workspace.name), &workspace.host, workspace.writable));
+            .map(|run| (format!("/.allternit/artifacts/{}", run.run_id), &run.host, run.writable));
+        let workspaces = self.workspaces.iter().map(|workspace| {
+            (format!("/workspace/{}", workspace.name), &workspace.host, workspace.writable)
+        });
         run.chain(workspaces)
     }
 }
@@ -57,11 +60,12 @@ pub struct Limits {
     pub wall: Duration,
     /// Time between the polite stop and the kill. Default 2 s.
     pub grace: Duration,
-    /// Processor time of each process. Default: none.
+    /// Processor time of all processes together, in whole seconds rounded up. Default: none.
     pub cpu: Option<Duration>,
-    /// Memory of all processes together, looked at every 50 ms, and of each process's data. Default: none.
+    /// Memory of all processes together with `/tmp` and `/dev/shm`, looked at every 50 ms, and
+    /// data of each process. Default: none.
     pub memory_bytes: Option<u64>,
-    /// Processes and threads. Default 256.
+    /// Processes and threads of the call. Not limited where the sandbox is off. Default 256.
     pub processes: u64,
     /// Open files of each process. Default 1,024.
     pub open_files: u64,

@@ -4,34 +4,30 @@
 //! program, started again with the argument `__sandbox` ([`helper_main`]).
 
 mod confinement;
+mod helper;
+mod launch;
+mod outcome;
+mod plan;
 mod program;
+mod run;
 mod run_directory;
 mod sandbox;
 mod scoped_dir;
-#[cfg(target_os = "linux")]
-mod canary;
-#[cfg(target_os = "linux")]
-mod helper;
-#[cfg(target_os = "linux")]
-mod lockdown;
-#[cfg(target_os = "linux")]
-mod root;
-#[cfg(target_os = "linux")]
-mod run;
 mod spec;
-#[cfg(target_os = "linux")]
+mod state;
 mod sys;
+mod write_scope;
 
 pub use confinement::{Confinement, Limits, RunDirectory, WorkspaceMount};
-#[cfg(target_os = "linux")]
 pub use helper::helper_main;
+pub use launch::LaunchError;
+pub use outcome::{Captured, Exit, Finished, SandboxProfile, StoppedBy, Usage};
 pub use program::{Program, ResolveError, ResolvedProgram, resolve_program};
 pub use run_directory::{RunDirectoryError, prepare_run_directory};
-pub use sandbox::{
-    Captured, Exit, Finished, LaunchError, Sandbox, SandboxOptions, SandboxProfile, SandboxState, StoppedBy,
-    Unavailable, Usage,
-};
+pub use sandbox::{Sandbox, SandboxOptions};
 pub use scoped_dir::{FileError, FileKind, Metadata, ScopedDir};
+pub use state::{SandboxState, Unavailable};
+pub use write_scope::{ScopeError, WriteScope};
 
 /// The hidden argument that makes a program the helper.
 pub const HELPER_ARGUMENT: &str = "__sandbox";

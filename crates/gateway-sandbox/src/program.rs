@@ -1,12 +1,13 @@
 //! The program of a call: found when its tool is registered, pinned by its digest.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use sha2::{Digest as _, Sha256};
 
@@ -58,18 +59,22 @@ pub enum ResolveError {
         command: String,
     },
     /// The file is not a program.
-    #[error("command {command:?} is {fault}; expected a file that can be executed")]
+    #[error("command {command:?} ({}) is {fault}; expected a file that can be executed", path.display())]
     NotExecutable {
         /// The command.
         command: String,
+        /// The file it leads to.
+        path: PathBuf,
         /// What it is instead.
         fault: &'static str,
     },
     /// The file cannot be read.
-    #[error("command {command:?} cannot be read: {source}")]
+    #[error("command {command:?} cannot be read at {}: {source}", path.display())]
     Unreadable {
         /// The command.
         command: String,
+        /// Where it was looked for.
+        path: PathBuf,
         /// What the file system said.
         source: io::Error,
     },
@@ -85,17 +90,28 @@ pub fn resolve_program(command: &str, search: &[PathBuf]) -> Result<ResolvedProg
     } else if command.contains('/') {
         return Err(ResolveError::Relative { command: command.to_owned() });
     } else {
-        let found = search.iter().map(|directory| directory.join(command)).find(|path| is_executable(path));
+        let found =
+            search.iter().map(|directory| directory.join(command)).find(|path| is_executable(path));
         found.ok_or_else(|| ResolveError::NotFound {
             command: command.to_owned(),
-            search: search.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(":"),
+            search: search
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect::<Vec<_>>()
+                .join(":"),
         })?
     };
-    let unreadable = |source| ResolveError::Unreadable { command: command.to_owned(), source };
+    let unreadable = |source| ResolveError::Unreadable {
+        command: command.to_owned(),
+        path: path.clone(),
+        source,
+    };
     // A name such as /usr/bin/python3 is a link that an upgrade moves; the file it leads to is pinned.
     let file = path.canonicalize().map_err(unreadable)?;
     let metadata = file.metadata().map_err(unreadable)?;
-    let not_executable = |fault| Err(ResolveError::NotExecutable { command: command.to_owned(), fault });
+    let not_executable = |fault| {
+        Err(ResolveError::NotExecutable { command: command.to_owned(), path: file.clone(), fault })
+    };
     if metadata.is_dir() {
         return not_executable("a directory");
     }
@@ -110,7 +126,8 @@ pub fn resolve_program(command: &str, search: &[PathBuf]) -> Result<ResolvedProg
 }
 
 fn is_executable(path: &Path) -> bool {
-    path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+    path.metadata()
+        .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
 fn hash(file: &mut File) -> io::Result<[u8; 32]> {
@@ -140,26 +157,50 @@ impl FileIdentity {
 /// Digests of program files, by identity: a file whose status never changed is not read again.
 #[derive(Debug, Default)]
 pub(crate) struct PinnedPrograms {
-    known: Mutex<HashMap<FileIdentity, [u8; 32]>>,
+    known: Mutex<BTreeMap<FileIdentity, [u8; 32]>>,
 }
 
 /// Files whose digests are remembered.
 const MAX_KNOWN: usize = 4_096;
+/// A file that changed within this time could change again unseen, within the file system's clock.
+const UNSETTLED: Duration = Duration::from_secs(2);
 
 impl PinnedPrograms {
     /// Returns the file's identity and its digest.
-    pub(crate) fn digest(&self, path: &Path) -> io::Result<(FileIdentity, [u8; 32])> {
+    pub(crate) async fn digest(&self, path: &Path) -> io::Result<(FileIdentity, [u8; 32])> {
         let mut file = File::open(path)?;
         let identity = FileIdentity::of(&file.metadata()?);
-        if let Some(digest) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&identity) {
+        if let Some(digest) = self.lock().get(&identity) {
             return Ok((identity, *digest));
         }
-        let digest = hash(&mut file)?;
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MAX_KNOWN {
-            known.clear();
+        let (digest, after) = tokio::task::spawn_blocking(move || -> io::Result<_> {
+            Ok((hash(&mut file)?, FileIdentity::of(&file.metadata()?)))
+        })
+        .await
+        .map_err(io::Error::other)??;
+        if after == identity && is_settled(&identity) {
+            let mut known = self.lock();
+            if known.len() >= MAX_KNOWN {
+                known.clear();
+            }
+            known.insert(identity, digest);
         }
-        known.insert(identity, digest);
         Ok((identity, digest))
     }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<FileIdentity, [u8; 32]>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "compared with times of the file system, never recorded"
+)]
+fn is_settled(identity: &FileIdentity) -> bool {
+    let seconds = u64::try_from(identity.changed.0).unwrap_or(u64::MAX);
+    let changed = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
+    changed.is_some_and(|changed| {
+        SystemTime::now().duration_since(changed).is_ok_and(|age| age > UNSETTLED)
+    })
 }

@@ -21,13 +21,18 @@ pub struct RunDirectoryError {
 /// Refuses a directory that is a link or anything else than a directory.
 pub fn prepare_run_directory(artifacts: &Path, run: &RunId) -> Result<PathBuf, RunDirectoryError> {
     let path = artifacts.join(run.as_str());
-    let refused = |source: rustix::io::Errno| RunDirectoryError { path: path.clone(), source: source.into() };
+    let refused =
+        |source: rustix::io::Errno| RunDirectoryError { path: path.clone(), source: source.into() };
     match rustix::fs::mkdir(&path, Mode::RWXU) {
         Ok(()) | Err(rustix::io::Errno::EXIST) => {}
         Err(error) => return Err(refused(error)),
     }
-    let root = rustix::fs::open(artifacts, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .map_err(refused)?;
+    let root = rustix::fs::open(
+        artifacts,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .map_err(refused)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     rustix::fs::openat2(&root, run.as_str(), flags, Mode::empty(), resolve).map_err(refused)?;

@@ -7,9 +7,11 @@
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid};
+use rustix::io::Errno;
+use rustix::path::Arg;
 
 /// Entries of one directory that are listed at most.
 const MAX_ENTRIES: usize = 100_000;
@@ -102,7 +104,11 @@ impl ScopedDir {
         let file = self.open_read(path)?;
         let size = file.metadata().map_err(|error| fault(path, &error))?.len();
         if size > max_bytes {
-            return Err(refused(path, &format!("has {size} bytes, more than {max_bytes}"), io::ErrorKind::FileTooLarge));
+            return Err(refused(
+                path,
+                &format!("has {size} bytes, more than {max_bytes}"),
+                io::ErrorKind::FileTooLarge,
+            ));
         }
         let mut bytes = Vec::new();
         file.take(max_bytes + 1).read_to_end(&mut bytes).map_err(|error| fault(path, &error))?;
@@ -138,7 +144,11 @@ impl ScopedDir {
                 continue;
             }
             if entries.len() == MAX_ENTRIES {
-                return Err(refused(path, "has more than 100000 entries", io::ErrorKind::InvalidInput));
+                return Err(refused(
+                    path,
+                    "has more than 100000 entries",
+                    io::ErrorKind::InvalidInput,
+                ));
             }
             entries.push((name, kind(entry.file_type())));
         }
@@ -148,39 +158,49 @@ impl ScopedDir {
 
     /// Writes a whole file: readers see the old content or all of the new one.
     ///
-    /// Missing directories are made. An existing file keeps its permission bits.
+    /// Missing directories are made. An existing file keeps its permission bits; an existing
+    /// link is replaced, not followed.
     ///
     /// # Errors
     /// Returns what the file system said; the old content is then unchanged.
     pub fn write(&self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
+        self.write_new(path, bytes, None)
+    }
+
+    fn write_new(
+        &self,
+        path: &str,
+        bytes: &[u8],
+        mode_if_new: Option<Mode>,
+    ) -> Result<(), FileError> {
         self.check_writable(path)?;
         let (parent, name) = split(path)?;
         self.create_dir_all(parent)?;
-        let directory = self.resolve(parent_or_here(parent), OFlags::PATH | OFlags::DIRECTORY, false)?;
+        let directory = self.resolve(parent, OFlags::PATH | OFlags::DIRECTORY, false)?;
         let old = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW).ok();
         if old.is_some_and(|old| FileType::from_raw_mode(old.st_mode) == FileType::Directory) {
             return Err(refused(path, "is a directory", io::ErrorKind::IsADirectory));
         }
-        let mut random = [0; 8];
-        getrandom::fill(&mut random).map_err(|error| fault(path, &io::Error::other(error)))?;
-        let unfinished = format!(".{}.unfinished", hex::encode(random));
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let written = rustix::fs::openat(&directory, &unfinished, flags, Mode::from_raw_mode(0o644))
-            .map_err(io::Error::from)
-            .and_then(|fd| {
-                if let Some(old) = old {
-                    rustix::fs::fchmod(&fd, Mode::from_raw_mode(old.st_mode & 0o777))?;
-                }
-                let mut file = File::from(fd);
-                file.write_all(bytes)?;
-                file.sync_all()?;
-                rustix::fs::renameat(&directory, &unfinished, &directory, name).map_err(io::Error::from)
-            });
-        written.map_err(|error| {
-            // What was begun is not left lying about; the first error is the one to report.
-            drop(rustix::fs::unlinkat(&directory, &unfinished, AtFlags::empty()));
-            fault(path, &error)
-        })
+        let mode = old.filter(|old| FileType::from_raw_mode(old.st_mode) == FileType::RegularFile);
+        let mode = mode.map(|old| Mode::from_raw_mode(old.st_mode & 0o777)).or(mode_if_new);
+        replace(&directory, name, bytes, mode).map_err(|error| fault(path, &error))
+    }
+
+    /// Copies a regular file of at most `max_bytes`, with its permission bits where the target
+    /// is new. The target may lie in another directory; it is written as by [`Self::write`].
+    ///
+    /// # Errors
+    /// As [`Self::read`] for the source, and as [`Self::write`] for the target.
+    pub fn copy(
+        &self,
+        from: &str,
+        target: &Self,
+        to: &str,
+        max_bytes: u64,
+    ) -> Result<(), FileError> {
+        let bytes = self.read(from, max_bytes)?;
+        let mode = Mode::from_raw_mode(self.metadata(from)?.mode & 0o777);
+        target.write_new(to, &bytes, Some(mode))
     }
 
     /// Makes a directory and those above it; existing ones are fine.
@@ -189,20 +209,25 @@ impl ScopedDir {
     /// Refuses a path that leads through a link or a file.
     pub fn create_dir_all(&self, path: &str) -> Result<(), FileError> {
         self.check_writable(path)?;
-        let mut made = PathBuf::new();
-        for component in path.split('/').filter(|component| !component.is_empty() && *component != ".") {
-            let parent = made.to_string_lossy().into_owned();
-            let directory = self.resolve(parent_or_here(&parent), OFlags::PATH | OFlags::DIRECTORY, false)?;
-            made.push(component);
+        let mut made = String::new();
+        for component in path.split('/').filter(|component| !matches!(*component, "" | ".")) {
             if component == ".." {
-                continue;
+                return Err(refused(
+                    path,
+                    "holds \"..\"; expected a path without it",
+                    io::ErrorKind::InvalidInput,
+                ));
             }
+            let directory = self.resolve(&made, OFlags::PATH | OFlags::DIRECTORY, false)?;
             match rustix::fs::mkdirat(&directory, component, Mode::from_raw_mode(0o755)) {
-                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                Ok(()) => give(&directory, component).map_err(|error| fault(path, &error))?,
+                Err(Errno::EXIST) => {}
                 Err(error) => return Err(fault(path, &error.into())),
             }
+            made.push_str(component);
+            made.push('/');
         }
-        self.resolve(parent_or_here(path), OFlags::PATH | OFlags::DIRECTORY, false).map(drop)
+        self.resolve(path, OFlags::PATH | OFlags::DIRECTORY, false).map(drop)
     }
 
     /// Removes a file or a link.
@@ -211,16 +236,20 @@ impl ScopedDir {
     /// Refuses directories.
     pub fn remove_file(&self, path: &str) -> Result<(), FileError> {
         let (directory, name) = self.parent_of(path)?;
-        rustix::fs::unlinkat(&directory, name, AtFlags::empty()).map_err(|error| fault(path, &error.into()))
+        rustix::fs::unlinkat(&directory, name, AtFlags::empty())
+            .map_err(|error| fault(path, &error.into()))
     }
 
     /// Removes a directory with all that is in it. Links in it are removed, not followed.
     ///
     /// # Errors
-    /// Stops at the first entry that cannot be removed, or at a depth of 128.
+    /// Stops at the first entry that cannot be removed, at a depth of 128, or after 100,000
+    /// entries; what was removed until then stays removed.
     pub fn remove_dir_all(&self, path: &str) -> Result<(), FileError> {
         let (directory, name) = self.parent_of(path)?;
-        remove_tree(&directory, name, MAX_DEPTH).map_err(|error| fault(path, &error))
+        let mut entries_left = MAX_ENTRIES;
+        remove_tree(&directory, name, MAX_DEPTH, &mut entries_left)
+            .map_err(|error| fault(path, &error))
     }
 
     /// Moves a file or a directory to a path where nothing is.
@@ -230,14 +259,20 @@ impl ScopedDir {
     pub fn rename(&self, from: &str, to: &str) -> Result<(), FileError> {
         let (from_directory, from_name) = self.parent_of(from)?;
         let (to_directory, to_name) = self.parent_of(to)?;
-        rustix::fs::renameat_with(&from_directory, from_name, &to_directory, to_name, RenameFlags::NOREPLACE)
-            .map_err(|error| fault(if error == rustix::io::Errno::EXIST { to } else { from }, &error.into()))
+        rustix::fs::renameat_with(
+            &from_directory,
+            from_name,
+            &to_directory,
+            to_name,
+            RenameFlags::NOREPLACE,
+        )
+        .map_err(|error| fault(if error == Errno::EXIST { to } else { from }, &error.into()))
     }
 
     fn parent_of<'path>(&self, path: &'path str) -> Result<(OwnedFd, &'path str), FileError> {
         self.check_writable(path)?;
         let (parent, name) = split(path)?;
-        let directory = self.resolve(parent_or_here(parent), OFlags::RDONLY | OFlags::DIRECTORY, false)?;
+        let directory = self.resolve(parent, OFlags::RDONLY | OFlags::DIRECTORY, false)?;
         Ok((directory, name))
     }
 
@@ -245,10 +280,19 @@ impl ScopedDir {
         if self.is_writable {
             return Ok(());
         }
-        Err(refused(path, "is in a directory that is granted read-only", io::ErrorKind::ReadOnlyFilesystem))
+        Err(refused(
+            path,
+            "is in a directory that is granted read-only",
+            io::ErrorKind::ReadOnlyFilesystem,
+        ))
     }
 
-    fn resolve(&self, path: &str, flags: OFlags, follows_links: bool) -> Result<OwnedFd, FileError> {
+    fn resolve(
+        &self,
+        path: &str,
+        flags: OFlags,
+        follows_links: bool,
+    ) -> Result<OwnedFd, FileError> {
         if path.contains('\0') {
             return Err(refused(path, "holds a NUL", io::ErrorKind::InvalidInput));
         }
@@ -256,14 +300,47 @@ impl ScopedDir {
         if !follows_links {
             resolve |= ResolveFlags::NO_SYMLINKS;
         }
-        let path_here = parent_or_here(path);
-        rustix::fs::openat2(&self.fd, path_here, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
+        let beneath = if path.is_empty() { "." } else { path };
+        rustix::fs::openat2(&self.fd, beneath, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
             .map_err(|error| fault(path, &error.into()))
     }
 }
 
-fn parent_or_here(path: &str) -> &str {
-    if path.is_empty() { "." } else { path }
+/// Writes a new file and puts it in the place of `name`.
+fn replace(directory: &OwnedFd, name: &str, bytes: &[u8], mode: Option<Mode>) -> io::Result<()> {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(io::Error::other)?;
+    let unfinished = format!(".{}.unfinished", hex::encode(random));
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut file =
+        File::from(rustix::fs::openat(directory, &unfinished, flags, Mode::from_raw_mode(0o644))?);
+    let mut write = || -> io::Result<()> {
+        give(directory, &unfinished)?;
+        if let Some(mode) = mode {
+            rustix::fs::fchmod(&file, mode)?;
+        }
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        rustix::fs::renameat(directory, &unfinished, directory, name).map_err(io::Error::from)
+    };
+    let written = write();
+    if written.is_err()
+        && let Err(error) = rustix::fs::unlinkat(directory, &unfinished, AtFlags::empty())
+    {
+        // The first error is the one to report.
+        tracing::warn!(%error, "an unfinished file is left behind");
+    }
+    written
+}
+
+/// Where the gateway is root, what it makes belongs to the owner of the directory around it.
+fn give(directory: &OwnedFd, name: &str) -> io::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let stat = rustix::fs::fstat(directory)?;
+    let (user, group) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
+    Ok(rustix::fs::chownat(directory, name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
 /// Splits a path into its directory and its last name.
@@ -279,24 +356,29 @@ fn split(path: &str) -> Result<(&str, &str), FileError> {
     Ok((parent, name))
 }
 
-fn remove_tree(parent: &OwnedFd, name: &str, depth: usize) -> io::Result<()> {
+fn remove_tree(
+    parent: &OwnedFd,
+    name: impl Arg + Copy,
+    depth: usize,
+    entries_left: &mut usize,
+) -> io::Result<()> {
     if depth == 0 {
         return Err(io::Error::other("is nested too deeply to be removed"));
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = rustix::fs::openat(parent, name, flags, Mode::empty())?;
-    let entries = Dir::read_from(&directory)?;
-    for entry in entries {
+    for entry in Dir::read_from(&directory)? {
         let entry = entry?;
         let child = entry.file_name();
         if child == c"." || child == c".." {
             continue;
         }
-        if entry.file_type() == FileType::Directory {
-            let child = child.to_str().map_err(io::Error::other)?;
-            remove_tree(&directory, child, depth - 1)?;
-        } else {
-            rustix::fs::unlinkat(&directory, child, AtFlags::empty())?;
+        *entries_left = entries_left
+            .checked_sub(1)
+            .ok_or_else(|| io::Error::other("has too many entries to be removed at once"))?;
+        match rustix::fs::unlinkat(&directory, child, AtFlags::empty()) {
+            Err(Errno::ISDIR) => remove_tree(&directory, child, depth - 1, entries_left)?,
+            removed => removed?,
         }
     }
     rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR).map_err(io::Error::from)
@@ -312,17 +394,28 @@ fn kind(file_type: FileType) -> FileKind {
 }
 
 fn refused(path: &str, fault: &str, kind: io::ErrorKind) -> FileError {
-    FileError { path: gateway_model::bounded_text(path, 500).into_owned(), fault: fault.to_owned(), kind }
+    FileError {
+        path: gateway_model::bounded_text(path, 500).into_owned(),
+        fault: fault.to_owned(),
+        kind,
+    }
 }
 
 /// Names a fault; one that leads outside says so instead of the kernel's word for it.
 fn fault(path: &str, error: &io::Error) -> FileError {
     match error.raw_os_error() {
-        Some(libc::EXDEV) => refused(path, "leads outside of the granted directory", io::ErrorKind::PermissionDenied),
-        Some(libc::ELOOP) => refused(path, "leads through a symbolic link", io::ErrorKind::PermissionDenied),
+        Some(libc::EXDEV) => {
+            refused(path, "leads outside of the granted directory", io::ErrorKind::PermissionDenied)
+        }
+        Some(libc::ELOOP) => {
+            refused(path, "leads through a symbolic link", io::ErrorKind::PermissionDenied)
+        }
         Some(libc::ENOENT) => refused(path, "does not exist", io::ErrorKind::NotFound),
         Some(libc::EEXIST) => refused(path, "exists already", io::ErrorKind::AlreadyExists),
         Some(libc::ENOTDIR) => refused(path, "leads through a file", io::ErrorKind::NotADirectory),
         _ => refused(path, &error.to_string(), error.kind()),
     }
 }
+
+#[cfg(test)]
+mod tests;

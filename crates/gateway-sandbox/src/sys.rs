@@ -14,5 +14,9 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
 
 /// As [`check`], for calls made by number.
 fn check_long(result: libc::c_long) -> io::Result<libc::c_int> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(libc::c_int::try_from(result).unwrap_or(libc::c_int::MAX)) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(libc::c_int::try_from(result).unwrap_or(libc::c_int::MAX))
+    }
 }

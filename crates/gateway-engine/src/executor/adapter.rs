@@ -92,9 +92,13 @@ impl Job {
 
     /// Returns the whole environment of a process of this call; nothing is inherited.
     pub fn environment(&self) -> BTreeMap<String, String> {
-        let home = if self.confinement.run.is_some() { self.run_directory() } else { "/tmp".to_owned() };
+        let home =
+            if self.confinement.run.is_some() { self.run_directory() } else { "/tmp".to_owned() };
         let mut environment = BTreeMap::from([
-            ("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin".to_owned()),
+            (
+                "PATH".to_owned(),
+                "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin".to_owned(),
+            ),
             ("HOME".to_owned(), home),
             ("TMPDIR".to_owned(), "/tmp".to_owned()),
             ("LANG".to_owned(), "C.UTF-8".to_owned()),

@@ -61,7 +61,11 @@ pub(crate) struct Reach {
 ///
 /// # Errors
 /// Refuses a declared workspace that is not granted.
-pub(crate) fn reach(tool: &RegisteredTool, run: &RunId, granted: &[Workspace]) -> Result<Reach, ToolError> {
+pub(crate) fn reach(
+    tool: &RegisteredTool,
+    run: &RunId,
+    granted: &[Workspace],
+) -> Result<Reach, ToolError> {
     let (paths, is_writable) = tool.limits.filesystem.paths();
     let mut has_run = false;
     let mut workspaces: Vec<Workspace> = Vec::new();
@@ -98,7 +102,8 @@ impl Reach {
 
     /// Where this call can meet others: its run, and the workspaces it shares with other runs.
     pub(crate) fn domain(&self, run: &RunId) -> Domain {
-        let workspaces = self.workspaces.iter().map(|workspace| format!("workspace:{}", workspace.name));
+        let workspaces =
+            self.workspaces.iter().map(|workspace| format!("workspace:{}", workspace.name));
         std::iter::once(format!("run:{run}")).chain(workspaces).collect()
     }
 
@@ -115,7 +120,10 @@ impl Reach {
         let run = if self.has_run {
             let host = prepare_run_directory(artifacts, run).map_err(|error| {
                 tracing::error!(error = %super::journal::chain(&error), "run directory not usable");
-                ToolError::new(ErrorKind::Unavailable, format!("the directory of run {run} cannot be used"))
+                ToolError::new(
+                    ErrorKind::Unavailable,
+                    format!("the directory of run {run} cannot be used"),
+                )
             })?;
             Some(RunDirectory { host, run_id: run.clone(), writable: self.is_writable })
         } else {

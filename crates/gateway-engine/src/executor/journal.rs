@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gateway_ledger::{
-    Admission, CallFacts, Event, KeyScope, KeyState, LedgerError, Rerun, Settlement, Status, StoredOutcome,
-    ToolReference,
+    Admission, CallFacts, Event, KeyScope, KeyState, LedgerError, Rerun, Settlement, Status,
+    StoredOutcome, ToolReference,
 };
 use gateway_model::{
-    CallId, Decision, ErrorKind, Face, FailureClass, Principal, RegisteredTool, Timestamp, ToolError, ToolOutput,
-    canonical_json,
+    CallId, Decision, ErrorKind, Face, FailureClass, Principal, RegisteredTool, Timestamp,
+    ToolError, ToolOutput, canonical_json,
 };
 use serde_json::{Value, json};
 
 use super::adapter::{Completion, Evidence};
-use super::pipeline::{Arrived, Call, Executor, Footprint, Refused};
+use super::pipeline::{Arrived, Call, Checked, Executor, Footprint, Refused};
 use crate::context::RefusedCall;
 
 pub(crate) use gateway_ledger::Lease;
@@ -59,7 +59,8 @@ impl Attempt {
             call: arrived.call,
             principal: context.principal,
             face: context.caller,
-            ids: [context.run.as_str(), context.wih.as_str(), key, &arrived.tool].map(str::to_owned),
+            ids: [context.run.as_str(), context.wih.as_str(), key, &arrived.tool]
+                .map(str::to_owned),
             input: canonical_json(&arrived.input),
         }
     }
@@ -119,6 +120,27 @@ pub(crate) async fn refuse(
     executor.ledger.append(event).await.map(drop).map_err(unwritable)
 }
 
+/// Journals a registration or a removal that policy denied.
+pub(crate) async fn registration_denied(
+    executor: &Executor,
+    principal: Principal,
+    tool: String,
+    input: Vec<u8>,
+) {
+    let event = Event::Refused {
+        call: new_call(executor),
+        principal,
+        face: Face::Rest,
+        ids: [String::new(), String::new(), String::new(), tool],
+        input,
+        decision: None,
+        error: ErrorKind::PermissionDenied,
+    };
+    if let Err(error) = executor.ledger.append(event).await {
+        tracing::error!(error = %chain(&error), "denied registration not journaled");
+    }
+}
+
 /// Returns the outcome of an earlier call with the same key, waiting for it if it still runs.
 pub(crate) async fn look_up(executor: &Executor, call: &Call) -> Result<Seen, Refused> {
     let Some((scope, rerun)) = key_of(call) else { return Ok(Seen::Fresh) };
@@ -126,9 +148,12 @@ pub(crate) async fn look_up(executor: &Executor, call: &Call) -> Result<Seen, Re
     loop {
         let principal = call.context.principal;
         let state = executor.ledger.look_up(&scope, rerun, principal, &call.input_bytes).await;
-        let Some(joiner) = (match settled(state.map_err(|error| Refused::from(unwritable(error)))?) {
+        let Some(joiner) = (match settled(state.map_err(|error| Refused::from(unwritable(error)))?)
+        {
             Settled::Act => return Ok(Seen::Fresh),
-            Settled::Stored(outcome) => return replayed(executor, call, outcome).await.map(Seen::Stored),
+            Settled::Stored(outcome) => {
+                return replayed(executor, call, outcome).await.map(Seen::Stored);
+            }
             Settled::Refused(error) => return Err(error.into()),
             Settled::Running(joiner) => Some(joiner),
         }) else {
@@ -136,8 +161,12 @@ pub(crate) async fn look_up(executor: &Executor, call: &Call) -> Result<Seen, Re
         };
         let patience = deadline.saturating_duration_since(tokio::time::Instant::now());
         if !joiner.wait(patience).await {
-            let error = ToolError::new(ErrorKind::InProgress, "a call with this key is still running");
-            return Err(error.with("running_call_id", joiner.call.to_string()).retry_after(JOIN_GRACE).into());
+            let error =
+                ToolError::new(ErrorKind::InProgress, "a call with this key is still running");
+            return Err(error
+                .with("running_call_id", joiner.call.to_string())
+                .retry_after(JOIN_GRACE)
+                .into());
         }
     }
 }
@@ -157,17 +186,19 @@ pub(crate) async fn admit(
         decision: Decision::clone(&decision),
         claim: claim(footprint),
     };
-    let state = match executor.ledger.admit(admission).await.map_err(|error| refuse(unwritable(error)))? {
-        gateway_ledger::Admitted::Fresh(lease) => return Ok(Admitted::Fresh(lease)),
-        gateway_ledger::Admitted::Seen(state) => state,
-    };
+    let state =
+        match executor.ledger.admit(admission).await.map_err(|error| refuse(unwritable(error)))? {
+            gateway_ledger::Admitted::Fresh(lease) => return Ok(Admitted::Fresh(lease)),
+            gateway_ledger::Admitted::Seen(state) => state,
+        };
     match settled(state) {
         Settled::Stored(outcome) => replayed(executor, call, outcome).await.map(Admitted::Seen),
         Settled::Refused(error) => Err(refuse(error)),
         // Someone else was admitted between the look and the admission. The claim is given up
         // by this refusal, so that the other can run; the caller's retry joins it.
         Settled::Act | Settled::Running(_) => {
-            let error = ToolError::new(ErrorKind::InProgress, "a call with this key has just started");
+            let error =
+                ToolError::new(ErrorKind::InProgress, "a call with this key has just started");
             Err(refuse(error.retry_after(Duration::from_millis(100))))
         }
     }
@@ -182,9 +213,9 @@ pub(crate) async fn seal(
     call: &Call,
     lease: Lease,
     footprint: &Footprint,
-    completion: Completion,
-    output: Option<Vec<u8>>,
+    checked: Checked,
 ) -> Result<CallId, ToolError> {
+    let Checked { completion, output } = checked;
     let Completion { result, has_started, evidence } = completion;
     let Evidence { sandbox, exit, stdout, stderr, cpu, max_rss_bytes } = evidence;
     let duration = call.at.elapsed();
@@ -196,7 +227,9 @@ pub(crate) async fn seal(
         stderr,
         sandbox,
         claim: claim(footprint),
-        started: Timestamp(executor.clock.now().0.saturating_sub(u64::try_from(duration.as_millis()).unwrap_or(0))),
+        started: Timestamp(
+            executor.clock.now().0.saturating_sub(u64::try_from(duration.as_millis()).unwrap_or(0)),
+        ),
         duration,
         exit,
         cpu,
@@ -205,7 +238,8 @@ pub(crate) async fn seal(
     executor.ledger.settle(lease, settlement).await.map(|_seq| call.id).map_err(|error| {
         let error = unwritable(error);
         if call.tool.has_side_effects() {
-            let message = format!("the tool ran, but its outcome is not durable: {}", error.message);
+            let message =
+                format!("the tool ran, but its outcome is not durable: {}", error.message);
             return ToolError::new(ErrorKind::Indeterminate, message);
         }
         error
@@ -256,7 +290,11 @@ fn settled(state: KeyState) -> Settled {
     })
 }
 
-async fn replayed(executor: &Executor, call: &Call, outcome: StoredOutcome) -> Result<Stored, Refused> {
+async fn replayed(
+    executor: &Executor,
+    call: &Call,
+    outcome: StoredOutcome,
+) -> Result<Stored, Refused> {
     let event = Event::Replayed { facts: facts(call), of: outcome.call };
     executor.ledger.append(event).await.map_err(|error| Refused::from(unwritable(error)))?;
     Ok(Stored { receipt: outcome.call, result: outcome.result })
@@ -294,7 +332,11 @@ fn facts(call: &Call) -> CallFacts {
 fn claim(footprint: &Footprint) -> Value {
     let claim = &footprint.claim;
     let paths: Vec<&str> = claim.paths().take(32).collect();
-    if paths.is_empty() { json!({ "scope": claim.scope() }) } else { json!({ "scope": claim.scope(), "paths": paths }) }
+    if paths.is_empty() {
+        json!({ "scope": claim.scope() })
+    } else {
+        json!({ "scope": claim.scope(), "paths": paths })
+    }
 }
 
 fn join_patience(tool: &RegisteredTool) -> Duration {

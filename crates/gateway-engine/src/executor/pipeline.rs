@@ -29,7 +29,7 @@ use crate::tool_metadata::{ToolCatalog, Workspace};
 
 /// Time an adapter has to end after its call was stopped.
 const GRACE: Duration = Duration::from_secs(5);
-/// The largest result of one call, in bytes of its canonical form.
+/// The largest result of one call, in bytes of its JSON.
 const MAX_OUTPUT_BYTES: usize = 8 << 20;
 
 /// Everything the line needs; one for the whole gateway.
@@ -102,10 +102,19 @@ impl From<ToolError> for Refused {
     }
 }
 
+/// A completion whose output was held against its schema, with the output's bytes as stored.
+pub(crate) struct Checked {
+    pub(crate) completion: Completion,
+    pub(crate) output: Option<Vec<u8>>,
+}
+
 /// How the line ends for a call that was not refused.
 enum Ended {
     Replayed(journal::Stored),
-    Sealed { receipt: CallId, result: Result<ToolOutput, ToolError> },
+    Sealed {
+        receipt: CallId,
+        result: Result<ToolOutput, ToolError>,
+    },
     /// The effect may have happened, but its outcome could not be made durable.
     Unsealed(ToolError),
 }
@@ -127,8 +136,12 @@ impl Executor {
         let ended = self.line(arrived).await;
         step("report");
         match ended {
-            Ok(Ended::Replayed(stored)) => report(Some(stored.receipt), stored.result, true, true, true),
-            Ok(Ended::Sealed { receipt, result }) => report(Some(receipt), result, false, true, true),
+            Ok(Ended::Replayed(stored)) => {
+                report(Some(stored.receipt), stored.result, true, true, true)
+            }
+            Ok(Ended::Sealed { receipt, result }) => {
+                report(Some(receipt), result, false, true, true)
+            }
             Ok(Ended::Unsealed(error)) => report(None, Err(error), false, false, false),
             Err(Refused { error, decision }) => {
                 let is_policy_enforced = decision.is_some();
@@ -162,14 +175,17 @@ impl Executor {
             Ok(job) => self.run(&call, job).await, // 9, 10
             Err(error) => not_started(error),
         };
-        let (completion, output) = check_output(&call.tool, completion);
-        let ended = self.seal(&call, lease, &footprint, completion, output).await; // 11
+        let checked = check_output(&call.tool, completion);
+        let ended = self.seal(&call, lease, &footprint, checked).await; // 11
         drop(claim);
         Ok(ended) // 12 is the caller's report, which names the sealed receipt
     }
 
     /// Takes a call through the steps that act on nothing, for explanation.
-    pub(crate) fn judge(&self, arrived: Arrived) -> Result<(Call, Footprint, Arc<Decision>), ToolError> {
+    pub(crate) fn judge(
+        &self,
+        arrived: Arrived,
+    ) -> Result<(Call, Footprint, Arc<Decision>), ToolError> {
         let judged = || {
             let (arrived, tool) = self.resolve(arrived)?;
             let call = self.validate(arrived, tool)?;
@@ -258,7 +274,10 @@ impl Executor {
                 ClaimError::Cancelled => ErrorKind::Cancelled,
                 ClaimError::Full | ClaimError::Waited { .. } => ErrorKind::Unavailable,
             };
-            Refused { error: ToolError::new(kind, error.to_string()), decision: Some(Arc::clone(decision)) }
+            Refused {
+                error: ToolError::new(kind, error.to_string()),
+                decision: Some(Arc::clone(decision)),
+            }
         })
     }
 
@@ -280,7 +299,8 @@ impl Executor {
     /// 9: the confinement of the run and its workspaces. The tool's clock starts.
     fn confine(&self, call: &Call, footprint: &Footprint) -> Result<Job, ToolError> {
         step("confine");
-        let confinement = footprint.reach.confinement(&call.tool, &call.context.run, &self.artifacts)?;
+        let confinement =
+            footprint.reach.confinement(&call.tool, &call.context.run, &self.artifacts)?;
         let cancel = call.context.cancel.child_token();
         Ok(Job {
             call: call.id,
@@ -317,7 +337,11 @@ impl Executor {
             Ok(ended) => completed(ended),
             Err(_elapsed) => {
                 task.abort();
-                Completion { result: Err(stopped), has_started: true, evidence: Evidence::in_process() }
+                Completion {
+                    result: Err(stopped),
+                    has_started: true,
+                    evidence: Evidence::in_process(),
+                }
             }
         }
     }
@@ -328,12 +352,11 @@ impl Executor {
         call: &Call,
         lease: journal::Lease,
         footprint: &Footprint,
-        completion: Completion,
-        output: Option<Vec<u8>>,
+        checked: Checked,
     ) -> Ended {
         step("seal");
-        let result = completion.result.clone();
-        match journal::seal(self, call, lease, footprint, completion, output).await {
+        let result = checked.completion.result.clone();
+        match journal::seal(self, call, lease, footprint, checked).await {
             Ok(receipt) => Ended::Sealed { receipt, result },
             Err(unwritable) => Ended::Unsealed(unwritable),
         }
@@ -355,35 +378,37 @@ fn confirm(decision: &Arc<Decision>) -> Result<(), Refused> {
             ErrorKind::ApprovalRequired,
             format!("Policy denied execution: a person must approve this call first: {reason}"),
         ),
-        Effect::Deny => {
-            ToolError::new(ErrorKind::PermissionDenied, format!("Policy denied execution: {reason}"))
-        }
+        Effect::Deny => ToolError::new(
+            ErrorKind::PermissionDenied,
+            format!("Policy denied execution: {reason}"),
+        ),
     };
     Err(Refused { error: error.with("rule", rule.as_str()), decision: Some(Arc::clone(decision)) })
 }
 
-/// Holds an output against its schema and the bound on its size; returns its canonical form.
+/// Holds an output against its schema and the bound on its size; returns the bytes to store.
 ///
-/// The effect is kept either way; null is not checked.
-fn check_output(tool: &RegisteredTool, mut completion: Completion) -> (Completion, Option<Vec<u8>>) {
-    let Ok(output) = &completion.result else { return (completion, None) };
-    let bytes = canonical_json(&output.to_json());
+/// The bytes keep the order of members, so that a replay answers byte for byte what the first
+/// call answered. The effect is kept either way; null is not checked.
+fn check_output(tool: &RegisteredTool, mut completion: Completion) -> Checked {
+    let Ok(output) = &completion.result else { return Checked { completion, output: None } };
+    let bytes = output.to_json().to_string().into_bytes();
     if bytes.len() > MAX_OUTPUT_BYTES {
         let message = format!("the result has {} bytes, more than {MAX_OUTPUT_BYTES}", bytes.len());
         completion.result = Err(ToolError::new(ErrorKind::OutputLimit, message));
-        return (completion, None);
+        return Checked { completion, output: None };
     }
     let violations = match &output.structured {
         None | Some(Value::Null) => Vec::new(),
         Some(value) => tool.schemas.output.violations(value),
     };
     if violations.is_empty() {
-        return (completion, Some(bytes));
+        return Checked { completion, output: Some(bytes) };
     }
     let mut error = ToolError::invalid("output", &violations).with("output", output.to_rest());
     error.kind = ErrorKind::Execution;
     completion.result = Err(error.retryable(false));
-    (completion, None)
+    Checked { completion, output: None }
 }
 
 fn completed(ended: Result<Completion, tokio::task::JoinError>) -> Completion {

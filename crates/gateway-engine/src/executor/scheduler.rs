@@ -88,7 +88,11 @@ impl Scheduler {
         }
     }
 
-    fn join(self: &Arc<Self>, domain: Domain, claim: ConcurrencyClaim) -> Result<HeldClaim, ClaimError> {
+    fn join(
+        self: &Arc<Self>,
+        domain: Domain,
+        claim: ConcurrencyClaim,
+    ) -> Result<HeldClaim, ClaimError> {
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         if line.claims.len() >= MAX_CLAIMS {
             return Err(ClaimError::Full);
@@ -140,7 +144,8 @@ mod tests {
     }
 
     async fn is_free(scheduler: &Arc<Scheduler>, runs: &[&str], claim: ConcurrencyClaim) -> bool {
-        let attempt = scheduler.hold(domain(runs), claim, &CancellationToken::new());
+        let cancel = CancellationToken::new();
+        let attempt = scheduler.hold(domain(runs), claim, &cancel);
         tokio::select! {
             biased;
             held = attempt => held.is_ok(),
@@ -166,7 +171,8 @@ mod tests {
     async fn a_later_call_never_overtakes_one_it_conflicts_with() {
         let scheduler = Arc::new(Scheduler::default());
         let cancel = CancellationToken::new();
-        let reader = scheduler.hold(domain(&["r"]), ConcurrencyClaim::Shared, &cancel).await.unwrap();
+        let reader =
+            scheduler.hold(domain(&["r"]), ConcurrencyClaim::Shared, &cancel).await.unwrap();
         let waiting = {
             let scheduler = Arc::clone(&scheduler);
             let cancel = cancel.clone();

@@ -27,7 +27,12 @@ impl ToolGateway {
     ///
     /// # Errors
     /// Returns what the call itself would be told where it ends before policy is asked.
-    pub fn explain(&self, context: &RequestContext, tool: &str, input: &Value) -> Result<Explanation, ToolError> {
+    pub fn explain(
+        &self,
+        context: &RequestContext,
+        tool: &str,
+        input: &Value,
+    ) -> Result<Explanation, ToolError> {
         let executor = &self.inner.executor;
         let arrived = Arrived {
             call: journal::new_call(executor),
@@ -61,7 +66,7 @@ impl ToolGateway {
             },
             "claim": { "scope": claim.scope(), "paths": claim.paths().collect::<Vec<_>>() },
             "reach": reach.to_json(&context.run),
-            "limits": call.tool.registration["resource_limits"],
+            "limits": call.tool.registration.get("resource_limits"),
             "sandbox": executor.sandbox.state().as_str(),
             "input_bytes": canonical_json(input).len(),
         });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gateway_ledger::{Ledger, LedgerError, StoredTool};
 use gateway_model::wire::RegisterTool;
-use gateway_model::{Decision, Effect, Principal, RegisteredTool, ToolSource};
+use gateway_model::{Decision, Effect, Principal, RegisteredTool, ToolSource, canonical_json};
 use gateway_policy::{Action, PolicyRequest, RegisterContext, ToolFacts};
 
 use super::{BuildError, ToolGateway};
@@ -28,9 +28,28 @@ pub(super) async fn load(ledger: &Ledger, catalog: &ToolCatalog) -> Result<(), B
 impl ToolGateway {
     /// Registers a tool; the very same registration again is a no-op.
     ///
+    /// Runs in a task of its own: a caller that leaves does not leave a tool half registered.
+    ///
     /// # Errors
     /// Returns why nothing was registered.
     pub async fn register(
+        &self,
+        principal: Principal,
+        registration: RegisterTool,
+    ) -> Result<Registered, RegistrationError> {
+        let gateway = self.clone();
+        let (tool, input) = (registration.id.to_string(), canonical_json(&registration.normalised));
+        let done = self.inner.calls.spawn(async move {
+            let registered = gateway.register_now(principal, registration).await;
+            if let Err(RegistrationError::Denied(_)) = &registered {
+                journal::registration_denied(&gateway.inner.executor, principal, tool, input).await;
+            }
+            registered
+        });
+        done.await.unwrap_or_else(|_panic| Err(unexpected()))
+    }
+
+    async fn register_now(
         &self,
         principal: Principal,
         registration: RegisterTool,
@@ -44,7 +63,8 @@ impl ToolGateway {
             .of(&candidate.binding)
             .check(&candidate.binding)
             .map_err(RegistrationError::Invalid)?;
-        confine::check_declared(&candidate.limits.filesystem).map_err(RegistrationError::Invalid)?;
+        confine::check_declared(&candidate.limits.filesystem)
+            .map_err(RegistrationError::Invalid)?;
         if let Some(existing) = executor.catalog.get_folded(&candidate.id) {
             return already_registered(existing, &candidate);
         }
@@ -63,11 +83,24 @@ impl ToolGateway {
         Ok(Registered { tool, is_new: true, warnings })
     }
 
-    /// Removes a registered tool; its receipts stay.
+    /// Removes a registered tool; its receipts stay. Runs in a task of its own.
     ///
     /// # Errors
     /// Returns why nothing was removed.
     pub async fn remove(&self, principal: Principal, id: &str) -> Result<(), RegistrationError> {
+        let (gateway, id) = (self.clone(), id.to_owned());
+        let done = self.inner.calls.spawn(async move {
+            let removed = gateway.remove_now(principal, &id).await;
+            if let Err(RegistrationError::Denied(_)) = &removed {
+                journal::registration_denied(&gateway.inner.executor, principal, id, Vec::new())
+                    .await;
+            }
+            removed
+        });
+        done.await.unwrap_or_else(|_panic| Err(unexpected()))
+    }
+
+    async fn remove_now(&self, principal: Principal, id: &str) -> Result<(), RegistrationError> {
         let executor = &self.inner.executor;
         let _one_at_a_time = self.inner.registering.lock().await;
         let tool = self
@@ -75,7 +108,9 @@ impl ToolGateway {
             .ok_or_else(|| RegistrationError::NotFound(format!("no tool {id:?} is registered")))?;
         match tool.definition.source {
             ToolSource::Builtin => {
-                return Err(RegistrationError::Denied(format!("{id:?} is built in and cannot be removed")));
+                return Err(RegistrationError::Denied(format!(
+                    "{id:?} is built in and cannot be removed"
+                )));
             }
             ToolSource::Registered => {}
         }
@@ -96,8 +131,12 @@ impl ToolGateway {
         let Decision { effect, rule, reason, .. } = &*decision;
         match effect {
             Effect::Allow => Ok(()),
-            Effect::Ask => Err(RegistrationError::Denied(format!("an operator must do this: {reason} (rule {rule})"))),
-            Effect::Deny => Err(RegistrationError::Denied(format!("policy denies it: {reason} (rule {rule})"))),
+            Effect::Ask => Err(RegistrationError::Denied(format!(
+                "an operator must do this: {reason} (rule {rule})"
+            ))),
+            Effect::Deny => {
+                Err(RegistrationError::Denied(format!("policy denies it: {reason} (rule {rule})")))
+            }
         }
     }
 }
@@ -116,6 +155,10 @@ fn already_registered(
     } else {
         format!("{} differs from the registered {id} only in case or separators", candidate.id)
     }))
+}
+
+fn unexpected() -> RegistrationError {
+    RegistrationError::Failed("the gateway failed unexpectedly".to_owned())
 }
 
 fn failed(error: LedgerError) -> RegistrationError {

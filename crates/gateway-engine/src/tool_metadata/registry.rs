@@ -54,7 +54,10 @@ pub(crate) struct StoredRegistration {
 
 impl StoredRegistration {
     /// Resolves and pins what the registration names.
-    pub(crate) fn resolve(registration: RegisterTool, search: &[PathBuf]) -> Result<Self, RegistrationError> {
+    pub(crate) fn resolve(
+        registration: RegisterTool,
+        search: &[PathBuf],
+    ) -> Result<Self, RegistrationError> {
         let program = match registration.tool_type {
             ToolType::Local => {
                 let resolved = resolve_program(&registration.command, search)
@@ -77,12 +80,13 @@ impl StoredRegistration {
     /// Reads back what [`Self::to_bytes`] wrote.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         let mut stored: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-        let registration = RegisterTool::read(stored["registration"].take()).map_err(|error| error.to_string())?;
-        let program = match &stored["program"] {
-            Value::Null => None,
-            program => {
-                let path = program["path"].as_str().ok_or("program has no path")?;
-                let digest = program["digest"].as_str().and_then(Digest::from_text);
+        let registration = stored.get_mut("registration").map(Value::take).unwrap_or_default();
+        let registration = RegisterTool::read(registration).map_err(|error| error.to_string())?;
+        let text = |pointer: &str| stored.pointer(pointer).and_then(Value::as_str);
+        let program = match text("/program/path") {
+            None => None,
+            Some(path) => {
+                let digest = text("/program/digest").and_then(Digest::from_text);
                 Some((PathBuf::from(path), digest.ok_or("program has no digest")?))
             }
         };
@@ -90,7 +94,11 @@ impl StoredRegistration {
     }
 
     /// Compiles the registration into the tool that calls use.
-    pub(crate) fn compile(&self, version: u32, source: ToolSource) -> Result<RegisteredTool, RegistrationError> {
+    pub(crate) fn compile(
+        &self,
+        version: u32,
+        source: ToolSource,
+    ) -> Result<RegisteredTool, RegistrationError> {
         let registration = &self.registration;
         let schemas = ToolSchemas {
             input: compile_schema("input_schema", &registration.input_schema)?,
@@ -105,7 +113,11 @@ impl StoredRegistration {
             binding: self.binding()?,
             side_effects: registration.side_effects.clone(),
             idempotency: registration.idempotency,
-            failure: if registration.is_retryable { registration.failure } else { FailureClass::None },
+            failure: if registration.is_retryable {
+                registration.failure
+            } else {
+                FailureClass::None
+            },
             tier: registration.tier,
             limits: registration.limits.clone(),
             claim: registration.claim.clone(),
@@ -136,7 +148,9 @@ impl StoredRegistration {
     pub(crate) fn warnings(tool: &RegisteredTool) -> Vec<String> {
         [("input_schema", &tool.schemas.input), ("output_schema", &tool.schemas.output)]
             .into_iter()
-            .filter_map(|(field, schema)| schema.warning().map(|warning| format!("/{field}: {warning}")))
+            .filter_map(|(field, schema)| {
+                schema.warning().map(|warning| format!("/{field}: {warning}"))
+            })
             .collect()
     }
 }

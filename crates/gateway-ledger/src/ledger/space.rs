@@ -1,52 +1,69 @@
 //! The free space of the ledger's disk, looked at now and then.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use gateway_model::Timestamp;
+use gateway_model::{Clock, Timestamp};
 
 use super::LedgerError;
 
-/// How often the file system is asked.
+/// How long an answer of the file system is believed.
 const INTERVAL: Duration = Duration::from_millis(500);
+/// Writes after which the file system is asked again, as a share of the reserve.
+const SHARE: u64 = 16;
 
 /// Keeps room for the outcomes of what runs.
-#[derive(Debug)]
-pub(super) struct Space {
+pub(crate) struct Space {
     directory: PathBuf,
     reserve_bytes: u64,
+    clock: Arc<dyn Clock>,
     free_bytes: AtomicU64,
     /// When the file system was asked, in milliseconds since 1970; zero for never.
     asked_at: AtomicU64,
+    written_since: AtomicU64,
 }
 
 impl Space {
-    pub(super) fn new(directory: PathBuf, reserve_bytes: u64) -> Self {
-        let (free_bytes, asked_at) = (AtomicU64::new(u64::MAX), AtomicU64::new(0));
-        Self { directory, reserve_bytes, free_bytes, asked_at }
+    pub(super) fn new(directory: PathBuf, reserve_bytes: u64, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            directory,
+            reserve_bytes,
+            clock,
+            free_bytes: AtomicU64::new(u64::MAX),
+            asked_at: AtomicU64::new(0),
+            written_since: AtomicU64::new(0),
+        }
     }
 
     /// Refuses what only outcomes may still use.
-    pub(super) fn check(&self, now: Timestamp) -> Result<(), LedgerError> {
-        let (reserve_bytes, free_bytes) = (self.reserve_bytes, self.free(now));
+    pub(crate) fn check(&self) -> Result<(), LedgerError> {
+        let (reserve_bytes, free_bytes) = (self.reserve_bytes, self.free());
         if free_bytes < reserve_bytes {
             return Err(LedgerError::Full { free_bytes, reserve_bytes });
         }
         Ok(())
     }
 
-    fn free(&self, now: Timestamp) -> u64 {
-        let asked_at = self.asked_at.load(Ordering::Relaxed);
-        let is_fresh = asked_at > 0 && now.since(Timestamp(asked_at)) < INTERVAL;
-        if is_fresh && asked_at <= now.0 {
+    /// Takes note of a write, so that many of them are not missed between two looks.
+    pub(crate) fn note(&self, bytes: usize) {
+        self.written_since.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    fn free(&self) -> u64 {
+        let now = self.clock.now();
+        let asked_at = Timestamp(self.asked_at.load(Ordering::Relaxed));
+        let is_recent = asked_at <= now && asked_at.plus(INTERVAL) > now;
+        if is_recent && self.written_since.load(Ordering::Relaxed) < self.reserve_bytes / SHARE {
             return self.free_bytes.load(Ordering::Relaxed);
         }
         // A file system that does not say is not held against the caller: the write will tell.
         let free_bytes = rustix::fs::statvfs(&self.directory)
             .map_or(u64::MAX, |found| found.f_bavail.saturating_mul(found.f_frsize));
         self.free_bytes.store(free_bytes, Ordering::Relaxed);
-        self.asked_at.store(now.0.max(1), Ordering::Relaxed);
+        self.written_since.store(0, Ordering::Relaxed);
+        self.asked_at.store(now.0, Ordering::Relaxed);
         free_bytes
     }
 }

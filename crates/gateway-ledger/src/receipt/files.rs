@@ -1,53 +1,60 @@
 //! Receipt files: derived from the ledger after the answer, never synced, rebuilt where missing.
 //!
-//! One thread of low priority follows the log. Under load it falls behind and loses nothing; when
-//! the process ends first, the next start looks for what is missing.
+//! One thread of low priority follows the log. Under load it falls behind and loses nothing: new
+//! files make the file system's own journal longer, which every commit of the ledger waits for.
+//! When the process ends first, the next start looks for what is missing.
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::Arc;
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel,
+};
+use std::time::Instant;
 
 use gateway_model::{CallId, RunId};
 use rusqlite::Connection;
 use serde_json::Value;
 
 use crate::keys::parsed;
+use crate::ledger::space::Space;
 use crate::open::{create_private_directory, write_private};
 
 /// Records before the last one among which a start looks for missing files.
 const LOOKED_AT: u64 = 10_000;
 /// Receipts looked at between two looks for the end.
-const BATCH: u32 = 64;
-/// Batches that are still written once the ledger is closed.
-const LAST_BATCHES: u32 = 16;
+const BATCH: usize = 32;
+/// After a whole batch the thread rests this many times as long as the batch took.
+const REST: u32 = 19;
+/// A position after every record.
+const NO_END: u64 = i64::MAX.cast_unsigned();
+/// Batches that are still looked at once the ledger is closed.
+const LAST_BATCHES: usize = 32;
 
 /// The thread that writes receipt files.
 #[derive(Debug)]
 pub(crate) struct ReceiptFiles {
     wake: SyncSender<()>,
+    /// Dropped to end a rest.
+    open: Sender<()>,
     thread: std::thread::JoinHandle<()>,
 }
 
 impl ReceiptFiles {
-    pub(crate) fn start(
-        database: Connection,
-        receipts: PathBuf,
-        last_seq: u64,
-    ) -> std::io::Result<Self> {
-        let after = last_seq.saturating_sub(LOOKED_AT);
-        let mut follower = Follower { database, receipts, after, is_failing: false };
+    pub(crate) fn start(mut follower: Follower) -> std::io::Result<Self> {
         // One wake-up stands for all that came since the last.
         let (wake, wakes) = sync_channel(1);
+        let (open, closing) = channel();
         let thread = std::thread::Builder::new()
             .name("ledger-receipts".to_owned())
-            .spawn(move || follower.run(&wakes))?;
-        Ok(Self { wake, thread })
+            .spawn(move || follower.run(&wakes, &closing))?;
+        Ok(Self { wake, open, thread })
     }
 
     /// Says that there is a new receipt.
     pub(crate) fn wake(&self) {
         match self.wake.try_send(()) {
-            Ok(()) | Err(std::sync::mpsc::TrySendError::Full(())) => {}
-            Err(std::sync::mpsc::TrySendError::Disconnected(())) => {
+            Ok(()) | Err(TrySendError::Full(())) => {}
+            Err(TrySendError::Disconnected(())) => {
                 tracing::debug!("receipt files are no longer written");
             }
         }
@@ -55,31 +62,58 @@ impl ReceiptFiles {
 
     /// Waits until the last files are written, within a bound.
     pub(crate) fn finish(self) {
-        drop(self.wake);
+        drop((self.wake, self.open));
         if self.thread.join().is_err() {
             tracing::error!("the thread of receipt files panicked");
         }
     }
 }
 
-struct Follower {
+/// Reads the log and writes what has no file yet.
+pub(crate) struct Follower {
     database: Connection,
     receipts: PathBuf,
-    /// Everything up to this position has been looked at.
+    space: Arc<Space>,
+    /// Outcomes of this opening up to this position have their files.
     after: u64,
+    /// Earlier outcomes from this position on have been looked at; newest first.
+    before: u64,
+    /// Where looking back ends.
+    oldest: u64,
     is_failing: bool,
 }
 
+/// An outcome: its position, its call, its run.
+type Outcome = (u64, CallId, RunId);
+
 impl Follower {
-    fn run(&mut self, wakes: &Receiver<()>) {
+    pub(crate) fn new(
+        database: Connection,
+        receipts: PathBuf,
+        last_seq: u64,
+        space: Arc<Space>,
+    ) -> Self {
+        let (before, oldest) = (last_seq + 1, last_seq.saturating_sub(LOOKED_AT));
+        Self { database, receipts, space, after: last_seq, before, oldest, is_failing: false }
+    }
+
+    fn run(&mut self, wakes: &Receiver<()>, closing: &Receiver<()>) {
         // Linux keeps a priority for each thread: calls come first.
         if let Err(error) = rustix::process::setpriority_process(None, 19) {
             tracing::debug!(%error, "receipt files are written at normal priority");
         }
-        let is_open = || !matches!(wakes.try_recv(), Err(TryRecvError::Disconnected));
         loop {
-            while self.batch() > 0 && is_open() {}
-            if wakes.recv().is_err() {
+            let began = Instant::now();
+            let looked_at = self.batch();
+            let is_closing = if looked_at == 0 {
+                wakes.recv().is_err()
+            } else if looked_at < BATCH {
+                false
+            } else {
+                let rest = began.elapsed() * REST;
+                closing.recv_timeout(rest) == Err(RecvTimeoutError::Disconnected)
+            };
+            if is_closing {
                 break;
             }
         }
@@ -100,6 +134,9 @@ impl Follower {
             }
         };
         for (seq, call, run) in &next {
+            if self.space.check().is_err() {
+                return 0;
+            }
             let file = self.receipts.join(run.as_str()).join(format!("{call}.json"));
             let written = if file.exists() { Ok(()) } else { self.write(*call, &file) };
             match written {
@@ -110,18 +147,36 @@ impl Follower {
                 }
                 Err(_same_again) => {}
             }
-            self.after = *seq;
+            if *seq > self.after {
+                self.after = *seq;
+            } else {
+                self.before = *seq;
+            }
         }
         next.len()
     }
 
-    fn next(&self) -> rusqlite::Result<Vec<(u64, CallId, RunId)>> {
+    /// Returns the next few outcomes: new ones first, then earlier ones.
+    fn next(&self) -> rusqlite::Result<Vec<Outcome>> {
+        let new = self.select(
+            "SELECT seq, settled_call, run FROM records \
+             WHERE seq > ?1 AND seq < ?2 AND settled_call IS NOT NULL ORDER BY seq LIMIT ?3",
+            (self.after, NO_END),
+        )?;
+        if !new.is_empty() {
+            return Ok(new);
+        }
+        self.select(
+            "SELECT seq, settled_call, run FROM records \
+             WHERE seq > ?1 AND seq < ?2 AND settled_call IS NOT NULL ORDER BY seq DESC LIMIT ?3",
+            (self.oldest, self.before),
+        )
+    }
+
+    fn select(&self, sql: &str, (above, below): (u64, u64)) -> rusqlite::Result<Vec<Outcome>> {
         self.database
-            .prepare_cached(
-                "SELECT seq, settled_call, run FROM records \
-                 WHERE seq > ?1 AND settled_call IS NOT NULL ORDER BY seq LIMIT ?2",
-            )?
-            .query_map((self.after, BATCH), |row| {
+            .prepare_cached(sql)?
+            .query_map((above, below, BATCH as u64), |row| {
                 Ok((row.get(0)?, parsed(row, 1)?, parsed(row, 2)?))
             })?
             .collect()
@@ -130,6 +185,7 @@ impl Follower {
     fn write(&self, call: CallId, file: &Path) -> Result<(), String> {
         match super::read(&self.database, call) {
             Ok(Some(receipt)) => {
+                self.space.note(receipt.content_bytes);
                 write_whole(file, &receipt.whole).map_err(|error| error.to_string())
             }
             Ok(None) => Ok(()),

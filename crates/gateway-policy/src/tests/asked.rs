@@ -39,12 +39,7 @@ pub(crate) enum Verb {
 }
 
 impl Asked {
-    pub(crate) fn new(
-        principal: Principal,
-        verb: Verb,
-        tool_id: &str,
-        tier: SafetyTier,
-    ) -> Self {
+    pub(crate) fn new(principal: Principal, verb: Verb, tool_id: &str, tier: SafetyTier) -> Self {
         Self {
             principal,
             verb,
@@ -65,7 +60,8 @@ impl Asked {
     }
 
     pub(crate) fn request(&self) -> PolicyRequest<'_> {
-        let facts = format!("{} {:?} {:?} {:?}", self.tool_id, self.tier, self.network, self.effects);
+        let facts =
+            format!("{} {:?} {:?} {:?}", self.tool_id, self.tier, self.network, self.effects);
         PolicyRequest {
             principal: self.principal,
             action: match self.verb {

@@ -93,10 +93,15 @@ fn a_policy_that_names_a_t4_tool_makes_it_ask_and_shows_it() {
 fn a_forbidden_tool_is_neither_run_nor_listed() {
     for verb in [EXECUTE, LIST] {
         check_with(&[FORBID_BASH], &Asked::new(Operator, verb, "bash", T2), Deny, "home.no-bash");
-        check_with(&[FORBID_BASH], &Asked::new(Operator, verb, "bash2", T2), Allow, match verb {
-            Verb::List => "list.visible",
-            Verb::Execute(_) | Verb::Register { .. } => "base.t0-t2",
-        });
+        check_with(
+            &[FORBID_BASH],
+            &Asked::new(Operator, verb, "bash2", T2),
+            Allow,
+            match verb {
+                Verb::List => "list.visible",
+                Verb::Execute(_) | Verb::Register { .. } => "base.t0-t2",
+            },
+        );
     }
 }
 
@@ -129,7 +134,14 @@ fn decisions_say_why() {
             reason(REGISTER, "robot.move", T4),
         ]
         .join("\n"),
-        @""
+        @r#"
+        allow base.t0-t2: tiers T0 to T2 run up to the caller's own limit
+        deny home.no-bash: no shell here
+        ask gate.t3: tiers T3 and T4 run only after an operator approved the call
+        deny default: no rule permits local to execute robot.move (tier T4); T4 needs a policy that names the tool
+        deny default: no rule permits local to register fetch (tier T0)
+        ask gate.register: a tool above the caller's tier, or with unrestricted network, is registered only after an operator approved it
+        "#
     );
 }
 

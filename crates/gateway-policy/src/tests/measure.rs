@@ -1,4 +1,4 @@
-//! What a decision costs. Run with `--release -- --ignored --nocapture measure`.
+//! What a decision costs: `cargo test --config 'profile.dev.opt-level=3' -p gateway-policy -- --ignored --nocapture measure`.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -53,5 +53,7 @@ fn measure_a_decision() {
     let start = Instant::now();
     black_box(rule_set(&[("f.cedar", &filler)]).unwrap());
     let compile = start.elapsed();
-    println!("hit {hit} ns, miss {miss} ns, miss that asks {miss_ask} ns, compile of 1000 rules {compile:?}");
+    println!(
+        "hit {hit} ns, miss {miss} ns, miss that asks {miss_ask} ns, compile of 1000 rules {compile:?}"
+    );
 }

@@ -104,13 +104,24 @@ fn every_rule_in_force_is_listed_with_its_place() {
         .iter()
         .map(|rule| format!("{} {} {}:{}", rule.effect.as_str(), rule.id, rule.file, rule.line))
         .collect();
-    insta::assert_snapshot!(listed.join("\n"), @"");
+    insta::assert_snapshot!(listed.join("\n"), @r#"
+    allow base.t0-t2 defaults/execute.cedar:1
+    allow base.t3 defaults/execute.cedar:7
+    ask gate.t3 defaults/execute.cedar:13
+    deny deny.tier-mismatch defaults/execute.cedar:22
+    allow list.visible defaults/list.cedar:2
+    allow register.operator defaults/register.cedar:1
+    allow register.local defaults/register.cedar:9
+    ask gate.register defaults/register.cedar:18
+    deny home.no-bash a.cedar:2
+    "#);
 }
 
 #[test]
 fn a_first_load_with_a_broken_file_fails() {
     let home = TempDir::new().unwrap();
     put(home.path(), "a.cedar", "permit (principal, action, resource);");
-    let error = Policy::load(PolicyOptions { directory: Some(home.path().to_owned()) }).unwrap_err();
-    insta::assert_snapshot!(error, @"");
+    let error =
+        Policy::load(PolicyOptions { directory: Some(home.path().to_owned()) }).unwrap_err();
+    insta::assert_snapshot!(error, @r#"policy refused: a.cedar:1: the rule has no name; add @id("home.some-name") in front of it"#);
 }

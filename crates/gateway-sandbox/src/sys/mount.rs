@@ -36,9 +36,13 @@ pub(crate) struct Bind<'a> {
 
 /// Binds what `source` leads to onto an existing path.
 pub(crate) fn bind(source: BorrowedFd<'_>, target: &CStr, how: Bind<'_>) -> io::Result<()> {
-    let flags = OPEN_TREE_CLONE | libc::O_CLOEXEC as libc::c_uint | (libc::AT_EMPTY_PATH | libc::AT_RECURSIVE) as libc::c_uint;
+    let flags = OPEN_TREE_CLONE
+        | libc::O_CLOEXEC as libc::c_uint
+        | (libc::AT_EMPTY_PATH | libc::AT_RECURSIVE) as libc::c_uint;
     // SAFETY: clones the mount of an open descriptor; the path is an empty text.
-    let raw = check_long(unsafe { libc::syscall(libc::SYS_open_tree, source.as_raw_fd(), c"".as_ptr(), flags) })?;
+    let raw = check_long(unsafe {
+        libc::syscall(libc::SYS_open_tree, source.as_raw_fd(), c"".as_ptr(), flags)
+    })?;
     // SAFETY: the descriptor was just made and has no other owner.
     let tree = unsafe { OwnedFd::from_raw_fd(raw) };
     let mut set = MOUNT_ATTR_NOSUID;
@@ -67,7 +71,11 @@ pub(crate) fn bind(source: BorrowedFd<'_>, target: &CStr, how: Bind<'_>) -> io::
     .map(drop)
 }
 
-fn set_attributes(tree: BorrowedFd<'_>, attributes: &MountAttributes, is_recursive: bool) -> io::Result<()> {
+fn set_attributes(
+    tree: BorrowedFd<'_>,
+    attributes: &MountAttributes,
+    is_recursive: bool,
+) -> io::Result<()> {
     let flags = libc::AT_EMPTY_PATH | if is_recursive { libc::AT_RECURSIVE } else { 0 };
     // SAFETY: pointer and size belong to a value that outlives the call.
     check_long(unsafe {
@@ -84,15 +92,24 @@ fn set_attributes(tree: BorrowedFd<'_>, attributes: &MountAttributes, is_recursi
 }
 
 /// Mounts a file system of its own on an existing path.
-pub(crate) fn mount(kind: &CStr, target: &CStr, flags: libc::c_ulong, options: &CStr) -> io::Result<()> {
+pub(crate) fn mount(
+    kind: &CStr,
+    target: &CStr,
+    flags: libc::c_ulong,
+    options: &CStr,
+) -> io::Result<()> {
     // SAFETY: all texts outlive the call.
-    check(unsafe { libc::mount(kind.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, options.as_ptr().cast()) }).map(drop)
+    check(unsafe {
+        libc::mount(kind.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, options.as_ptr().cast())
+    })
+    .map(drop)
 }
 
 /// Changes flags of an existing mount.
 pub(crate) fn remount(target: &CStr, flags: libc::c_ulong) -> io::Result<()> {
     // SAFETY: the text outlives the call; the other pointers may be null.
-    check(unsafe { libc::mount(ptr::null(), target.as_ptr(), ptr::null(), flags, ptr::null()) }).map(drop)
+    check(unsafe { libc::mount(ptr::null(), target.as_ptr(), ptr::null(), flags, ptr::null()) })
+        .map(drop)
 }
 
 /// Makes the working directory the root, and drops the old one.

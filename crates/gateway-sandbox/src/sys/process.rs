@@ -1,8 +1,9 @@
 //! Processes, identities and limits, as the helper sets them. The helper has a single thread.
 
 use std::ffi::CString;
+use std::fs::File;
 use std::io;
-use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::ptr;
 
 use super::{check, check_long};
@@ -29,10 +30,27 @@ pub(crate) fn exit(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Takes a descriptor that this process was started with.
-pub(crate) fn inherited(fd: RawFd) -> OwnedFd {
-    // SAFETY: the caller was started with this descriptor, and takes it only once.
-    unsafe { OwnedFd::from_raw_fd(fd) }
+/// Takes a descriptor that this process was started with; `None` where it is not open.
+///
+/// INVARIANT: only the helper calls this, once for each descriptor; nothing else owns them.
+pub(crate) fn inherited(fd: RawFd) -> Option<OwnedFd> {
+    // SAFETY: sets a flag of a descriptor, or fails.
+    check(unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) }).ok()?;
+    // SAFETY: the descriptor is open, and nothing else owns it.
+    Some(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Sleeps until a signal comes.
+pub(crate) fn pause() {
+    // SAFETY: has no arguments and changes nothing.
+    unsafe { libc::pause() };
+}
+
+/// Gives a signal its default action again.
+pub(crate) fn default_action(signal: libc::c_int) -> io::Result<()> {
+    // SAFETY: the default action runs no code of this program.
+    let previous = unsafe { libc::signal(signal, libc::SIG_DFL) };
+    if previous == libc::SIG_ERR { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Blocks a signal and returns a descriptor that is readable when it comes.
@@ -45,7 +63,8 @@ pub(crate) fn signal_descriptor(signal: libc::c_int) -> io::Result<OwnedFd> {
     // SAFETY: the set is initialised; the old mask is not asked for.
     check(unsafe { libc::sigprocmask(libc::SIG_BLOCK, set.as_ptr(), ptr::null_mut()) })?;
     // SAFETY: the set is initialised.
-    let raw = check(unsafe { libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) })?;
+    let raw =
+        check(unsafe { libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) })?;
     // SAFETY: the descriptor was just made and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
@@ -59,16 +78,20 @@ pub(crate) fn clear_signal_mask() -> io::Result<()> {
     check(unsafe { libc::sigprocmask(libc::SIG_SETMASK, set.as_ptr(), ptr::null_mut()) }).map(drop)
 }
 
-/// Marks a descriptor so that an executed program does not get it.
-pub(crate) fn close_on_exec(fd: RawFd) -> io::Result<()> {
-    // SAFETY: changes a flag of a descriptor.
-    check(unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) }).map(drop)
+/// Closes every descriptor from `first` on.
+pub(crate) fn close_from(first: RawFd) -> io::Result<()> {
+    let first = first.cast_unsigned();
+    // SAFETY: the helper owns no descriptor from `first` on; these came from its parent.
+    check_long(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) }).map(drop)
 }
 
 /// Marks every descriptor from `first` on so that an executed program gets none of them.
 pub(crate) fn close_all_on_exec(first: u32) -> io::Result<()> {
     // SAFETY: changes flags of this process's descriptors.
-    check_long(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) }).map(drop)
+    check_long(unsafe {
+        libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC)
+    })
+    .map(drop)
 }
 
 pub(crate) fn unshare(flags: libc::c_int) -> io::Result<()> {
@@ -146,7 +169,11 @@ pub(crate) fn set_host_name(name: &str) -> io::Result<()> {
 }
 
 /// Sets a soft and a hard limit.
-pub(crate) fn set_limit(resource: libc::__rlimit_resource_t, soft: u64, hard: u64) -> io::Result<()> {
+pub(crate) fn set_limit(
+    resource: libc::__rlimit_resource_t,
+    soft: u64,
+    hard: u64,
+) -> io::Result<()> {
     let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
     // SAFETY: `limit` outlives the call.
     check(unsafe { libc::setrlimit(resource, &limit) }).map(drop)
@@ -159,7 +186,9 @@ pub(crate) fn children_usage() -> (u64, u64) {
     unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()) };
     // SAFETY: zeros are a valid value, and the call may have filled it.
     let usage = unsafe { usage.assume_init() };
-    let micros = |time: libc::timeval| time.tv_sec.cast_unsigned() * 1_000_000 + time.tv_usec.cast_unsigned();
+    let micros = |time: libc::timeval| {
+        time.tv_sec.cast_unsigned() * 1_000_000 + time.tv_usec.cast_unsigned()
+    };
     (micros(usage.ru_utime) + micros(usage.ru_stime), usage.ru_maxrss.cast_unsigned() * 1_024)
 }
 
@@ -193,22 +222,38 @@ pub(crate) fn landlock_abi() -> i32 {
     const VERSION_FLAG: libc::c_int = 1;
     let none: *const libc::c_void = ptr::null();
     // SAFETY: with this flag the call reads no memory and returns a number.
-    check_long(unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, none, 0_usize, VERSION_FLAG) }).unwrap_or(0)
+    check_long(unsafe {
+        libc::syscall(libc::SYS_landlock_create_ruleset, none, 0_usize, VERSION_FLAG)
+    })
+    .unwrap_or(0)
 }
 
-/// Executes a program; returns only if it could not.
-pub(crate) fn execute(program: &CString, args: &[CString], env: &[CString]) -> io::Error {
-    let list = |texts: &[CString]| -> Vec<*const libc::c_char> {
-        texts.iter().map(|text| text.as_ptr()).chain(std::iter::once(ptr::null())).collect()
-    };
-    let (args, env) = (list(args), list(env));
+/// Executes a program by its name; returns only if it could not.
+pub(crate) fn execute(program: &CString, args: &[&CString], env: &[CString]) -> io::Error {
+    let (args, env) = (pointers(args.iter().copied()), pointers(env));
     // SAFETY: the texts outlive the call, and the lists end in null.
     unsafe { libc::execve(program.as_ptr(), args.as_ptr(), env.as_ptr()) };
     io::Error::last_os_error()
 }
 
-/// Calls the kernel by number with up to three numbers; for attacks that must fail.
-pub(crate) fn attempt(number: libc::c_long, a: libc::c_long, b: libc::c_long, c: libc::c_long) -> io::Result<()> {
+/// Executes an open file; returns only if it could not.
+pub(crate) fn execute_open(program: &File, args: &[&CString], env: &[CString]) -> io::Error {
+    let (args, env) = (pointers(args.iter().copied()), pointers(env));
+    let (fd, flags) = (program.as_raw_fd(), libc::AT_EMPTY_PATH);
+    // SAFETY: the texts outlive the call, and the lists end in null.
+    unsafe {
+        libc::syscall(libc::SYS_execveat, fd, c"".as_ptr(), args.as_ptr(), env.as_ptr(), flags)
+    };
+    io::Error::last_os_error()
+}
+
+/// Returns a list of texts as the kernel wants it: pointers that end in null.
+fn pointers<'text>(texts: impl IntoIterator<Item = &'text CString>) -> Vec<*const libc::c_char> {
+    texts.into_iter().map(|text| text.as_ptr()).chain(std::iter::once(ptr::null())).collect()
+}
+
+/// Calls the kernel by number with three numbers; for attacks that must fail.
+pub(crate) fn attempt(number: libc::c_long, [a, b, c]: [libc::c_long; 3]) -> io::Result<()> {
     // SAFETY: the attacks pass numbers and null pointers alone.
     check_long(unsafe { libc::syscall(number, a, b, c, 0, 0) }).map(drop)
 }

@@ -18,7 +18,8 @@ const FIRST_FREE_FD: RawFd = 16;
 /// Returns a descriptor of the process.
 pub(crate) fn spawn(program: &OsStr, args: &[&OsStr], fds: Vec<OwnedFd>) -> io::Result<OwnedFd> {
     let program = CString::new(program.as_bytes())?;
-    let args: Vec<CString> = args.iter().map(|arg| CString::new(arg.as_bytes())).collect::<Result<_, _>>()?;
+    let args: Vec<CString> =
+        args.iter().map(|arg| CString::new(arg.as_bytes())).collect::<Result<_, _>>()?;
     let mut argv: Vec<*mut libc::c_char> =
         std::iter::once(&program).chain(&args).map(|arg| arg.as_ptr().cast_mut()).collect();
     argv.push(ptr::null_mut());
@@ -26,7 +27,8 @@ pub(crate) fn spawn(program: &OsStr, args: &[&OsStr], fds: Vec<OwnedFd>) -> io::
     let mut high = Vec::with_capacity(fds.len());
     for fd in fds {
         // SAFETY: duplicates a descriptor that is open for as long as `fd` lives.
-        let raw = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, FIRST_FREE_FD) })?;
+        let raw =
+            check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, FIRST_FREE_FD) })?;
         // SAFETY: the descriptor was just made and has no other owner.
         high.push(unsafe { OwnedFd::from_raw_fd(raw) });
     }
@@ -38,7 +40,14 @@ pub(crate) fn spawn(program: &OsStr, args: &[&OsStr], fds: Vec<OwnedFd>) -> io::
     let mut pid = 0;
     // SAFETY: all pointers lead to values that outlive the call, and the lists end in null.
     let error = unsafe {
-        libc::posix_spawn(&mut pid, program.as_ptr(), &actions.0, &attributes.0, argv.as_ptr(), envp.as_ptr())
+        libc::posix_spawn(
+            &mut pid,
+            program.as_ptr(),
+            &actions.0,
+            &attributes.0,
+            argv.as_ptr(),
+            envp.as_ptr(),
+        )
     };
     if error != 0 {
         return Err(io::Error::from_raw_os_error(error));

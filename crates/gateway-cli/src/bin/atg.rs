@@ -1,0 +1,5 @@
+//! The program under its short name.
+
+fn main() -> std::process::ExitCode {
+    gateway_cli::main()
+}

@@ -1,0 +1,16 @@
+//! The binary over its socket, the layout of the sources, and the commands of the documentation.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests start the binary and write files as a user does"
+)]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::indexing_slicing, reason = "a wrong index fails the test")]
+
+mod bad_input;
+mod documentation;
+mod effects;
+mod fuzzed;
+mod gateway;
+mod kill;
+mod seed_session;
+mod tidy;

@@ -1,0 +1,68 @@
+//! Idempotency keys: in the body answered with 200, in the header answered by status.
+
+use serde_json::json;
+
+use crate::fixture::{Fixture, JSON};
+
+#[tokio::test]
+async fn a_repeated_call_is_replayed_with_the_first_ones_receipt() {
+    let fixture = Fixture::open().await;
+    let first = fixture.execute("note.add", json!({"message": "a"}), "k_1").await;
+    let again = fixture.execute("note.add", json!({"message": "a"}), "k_1").await;
+    assert_eq!((first.status, again.status), (200, 200));
+    assert_eq!(first.body, again.body);
+    assert_eq!(again.header("idempotent-replayed"), "true");
+    assert_eq!(again.header("x-receipt-id"), first.header("x-receipt-id"));
+    assert_ne!(again.header("x-call-id"), first.header("x-call-id"));
+    assert_eq!(fixture.fake.runs("note.add"), 1);
+}
+
+#[tokio::test]
+async fn a_key_used_with_another_input_is_a_conflict_in_the_body_and_422_by_header() {
+    let fixture = Fixture::open().await;
+    fixture.execute("note.add", json!({"message": "a"}), "k_1").await;
+    let in_body = fixture.execute("note.add", json!({"message": "b"}), "k_1").await;
+    assert_eq!(
+        (in_body.status, &in_body.json()["error"]["details"]["kind"]),
+        (200, &json!("conflict"))
+    );
+    let headers = [JSON, ("x-run-id", "run_xyz789"), ("idempotency-key", "k_1")];
+    let by_header =
+        fixture.send("POST", "/v1/tools/note.add/call", &headers, "{\"message\":\"b\"}").await;
+    assert_eq!(
+        (by_header.status, &by_header.json()["error"]["details"]["kind"]),
+        (422, &json!("conflict"))
+    );
+    let replayed =
+        fixture.send("POST", "/v1/tools/note.add/call", &headers, "{\"message\":\"a\"}").await;
+    assert_eq!((replayed.status, replayed.header("idempotent-replayed")), (200, "true"));
+    assert_eq!(fixture.fake.runs("note.add"), 1);
+}
+
+#[tokio::test]
+async fn two_at_once_run_once() {
+    let fixture = Fixture::open().await;
+    let input = || json!({"message": "a", "wait": true});
+    let started = async {
+        fixture.fake.has_started.notified().await;
+        fixture.fake.go_on.notify_one();
+    };
+    let (first, second, ()) = tokio::join!(
+        fixture.execute("note.add", input(), "k_1"),
+        fixture.execute("note.add", input(), "k_1"),
+        started
+    );
+    assert_eq!(first.json(), second.json());
+    assert_eq!(first.header("x-receipt-id"), second.header("x-receipt-id"));
+    assert_eq!(fixture.fake.runs("note.add"), 1);
+}
+
+#[tokio::test]
+async fn a_tool_without_side_effects_runs_anew() {
+    let fixture = Fixture::open().await;
+    for _run in 0..2 {
+        let answer = fixture.execute("note.read", json!({}), "k_1").await;
+        assert!(answer.headers.get("idempotent-replayed").is_none());
+    }
+    assert_eq!(fixture.fake.runs("note.read"), 2);
+}

@@ -1,0 +1,54 @@
+//! Why no program was started.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::state::Unavailable;
+
+/// Why no program was started; nothing has happened then.
+///
+/// Each prints what the system said as well, since it is what an operator acts upon.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// Confinement is wanted and not to be had.
+    #[error(transparent)]
+    Unavailable(Unavailable),
+    /// The program is not the one that was registered.
+    #[error(
+        "program {} was changed since its tool was registered; register the tool again to accept the change",
+        path.display()
+    )]
+    ProgramChanged {
+        /// The program.
+        path: PathBuf,
+    },
+    /// The program is missing or cannot be read.
+    #[error("program {} cannot be used: {error}; restore it, or register its tool again", path.display())]
+    ProgramUnreadable {
+        /// The program.
+        path: PathBuf,
+        /// What the file system said.
+        error: io::Error,
+    },
+    /// A step of the confinement or of the start failed.
+    #[error("could not {stage}: {error}{}", advice.as_ref().map(|advice| format!(" ({advice})")).unwrap_or_default())]
+    Step {
+        /// The step, such as `enter the working directory /workspace/docs`.
+        stage: String,
+        /// What to do about it, where one thing helps.
+        advice: Option<String>,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// The helper could not be started or heard.
+    #[error(
+        "the sandbox's helper cannot be used: {0}; see that the gateway's own file can be executed"
+    )]
+    Helper(io::Error),
+}
+
+impl LaunchError {
+    pub(crate) fn step(stage: String, advice: &str, error: io::Error) -> Self {
+        Self::Step { stage, advice: Some(advice.to_owned()), error }
+    }
+}
