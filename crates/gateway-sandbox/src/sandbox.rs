@@ -192,14 +192,12 @@ impl Ending {
 
 /// The kernel ends a process at its limit with a signal of its own, and a second later for good.
 fn by_cpu(exit: Exit, cpu: Option<Duration>, limits: &Limits) -> Option<StoppedBy> {
-    // What was used is measured in ticks, and may fall short of the limit by some of them.
-    let is_used_up = cpu? >= limits.cpu? * 9 / 10;
+    let limit = limits.cpu?;
     // A shell passes on how its command ended.
-    let signals = [libc::SIGXCPU, libc::SIGKILL];
-    let is_signalled = signals
-        .into_iter()
-        .any(|signal| exit == Exit::Signal(signal) || exit == Exit::Code(128 + signal));
-    (is_used_up && is_signalled).then_some(StoppedBy::CpuLimit)
+    let is_ended_by = |signal| exit == Exit::Signal(signal) || exit == Exit::Code(128 + signal);
+    let is_used_up = cpu.is_some_and(|cpu| cpu >= limit);
+    (is_ended_by(libc::SIGXCPU) || (is_used_up && is_ended_by(libc::SIGKILL)))
+        .then_some(StoppedBy::CpuLimit)
 }
 
 /// Starts the helper with its own attacks instead of a program.

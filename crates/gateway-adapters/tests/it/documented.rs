@@ -17,6 +17,7 @@ const WORKSPACE: &[(&str, &str)] = &[
 /// Returns the examples in order: tool, input, output.
 fn examples(page: &str) -> Vec<(String, Value, Value)> {
     let mut examples = Vec::new();
+    let page = page.split("\n## Local tools").next().unwrap();
     for section in page.split("\n### ").skip(1) {
         let Some(tool) = section.strip_prefix('`').and_then(|rest| rest.split('`').next()) else {
             continue;

@@ -142,7 +142,7 @@ async fn processor_time_is_bounded() {
     })
     .await;
     let error = failure(&fixture, "while :; do :; done").await;
-    assert_eq!(error.kind.as_str(), "timeout");
+    assert_eq!(error.kind.as_str(), "timeout", "{}", error.to_json());
     assert!(
         error.message.contains("used up its processor time of 1 s") && !error.is_retryable,
         "{error}"

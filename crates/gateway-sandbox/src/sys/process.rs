@@ -168,13 +168,17 @@ pub(crate) fn set_host_name(name: &str) -> io::Result<()> {
     check(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) }).map(drop)
 }
 
-/// Sets a soft and a hard limit.
+/// Sets a soft and a hard limit, no higher than the hard one that holds already.
 pub(crate) fn set_limit(
     resource: libc::__rlimit_resource_t,
     soft: u64,
     hard: u64,
 ) -> io::Result<()> {
-    let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` outlives the call.
+    check(unsafe { libc::getrlimit(resource, &mut limit) })?;
+    let hard = hard.min(limit.rlim_max);
+    let limit = libc::rlimit { rlim_cur: soft.min(hard), rlim_max: hard };
     // SAFETY: `limit` outlives the call.
     check(unsafe { libc::setrlimit(resource, &limit) }).map(drop)
 }
