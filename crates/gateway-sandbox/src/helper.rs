@@ -1,13 +1,15 @@
 //! The one-shot helper: this program again, between the gateway and one process of a tool.
 //!
 //! ```text
-//! gateway ── posix_spawn ──▶ helper ── fork ──▶ init ── fork ──▶ tool
-//!                         (namespaces)  (pid 1, own root)   (limits, Landlock, seccomp, execve)
+//! gateway ── posix_spawn ──▶ helper ── clone ──▶ init ── clone ──▶ tool
+//!                            (waits)   (pid 1, own root)   (limits, Landlock, seccomp, execve)
 //! ```
+//! Each child shares its parent's memory, and its parent stands still until the child has ended
+//! or has executed a program: copying memory that is soon thrown away costs more than all mounts.
 //!
 //! INVARIANT: when the init ends, the kernel kills every process of the tool; when the gateway
 //! ends, the lifeline breaks and the init ends.
-//! INVARIANT: nothing here starts a thread, so that each fork may do all that its parent may.
+//! INVARIANT: nothing here starts a thread, so that each child may do all that its parent may.
 
 mod canary;
 mod failure;
@@ -27,7 +29,7 @@ use std::process::ExitCode;
 
 use self::failure::{Failure, Stage as _};
 use crate::spec::{self, Report, Spec, Used};
-use crate::sys::process::{self, Fork};
+use crate::sys::process;
 
 /// The descriptors that the helper is started with, after the three standard ones.
 const SPEC_FD: i32 = 3;
@@ -70,7 +72,7 @@ pub fn helper_main() -> ExitCode {
         return ExitCode::from(64);
     };
     let mut status = Status(File::from(status));
-    match supervise(File::from(order), &mut status, lifeline) {
+    match supervise(File::from(order), &mut status, &lifeline) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             status.report(&failure.into_report());
@@ -91,28 +93,33 @@ impl Status {
     }
 }
 
-/// The helper itself: makes the namespaces, starts the init, waits for it.
-fn supervise(order: File, status: &mut Status, lifeline: OwnedFd) -> Result<(), Failure> {
+/// The helper itself: starts the init in its namespaces, and waits for it.
+fn supervise(order: File, status: &mut Status, lifeline: &OwnedFd) -> Result<(), Failure> {
     process::close_from(LIFELINE_FD + 1).stage("close foreign descriptors")?;
     let order = read_order(order)?;
-    let owners =
-        if order.spec.is_confined { enter_namespaces(&order)? } else { owners::Owners::default() };
-    match process::fork().stage("start the init")? {
-        Fork::Child => {
-            let ended = init::run(&order, &owners, &lifeline, status);
-            let code = i32::from(ended.is_err());
-            if let Err(failure) = ended {
-                status.report(&failure.into_report());
-            }
-            process::exit(code)
+    let owners = if order.is_root {
+        owners::Owners::make(&order.spec.bindings, UNPRIVILEGED)?
+    } else {
+        owners::Owners::default()
+    };
+    let init = process::run_in_child(namespaces(&order), &mut || {
+        let ended = init::run(&order, &owners, lifeline, status);
+        let code = i32::from(ended.is_err());
+        if let Err(failure) = ended {
+            status.report(&failure.into_report());
         }
-        Fork::Parent { child } => {
-            drop(lifeline);
-            close_standard_streams();
-            process::wait(child, true).stage("wait for the init")?;
-            status.report(&Report::Total(children_used()));
-            Ok(())
-        }
+        code
+    });
+    process::wait(init.stage("make namespaces")?, true).stage("wait for the init")?;
+    status.report(&Report::Total(children_used()));
+    Ok(())
+}
+
+fn namespaces(order: &Order) -> i32 {
+    match (order.spec.is_confined, order.is_root) {
+        (false, _) => 0,
+        (true, true) => NAMESPACES,
+        (true, false) => NAMESPACES | libc::CLONE_NEWUSER,
     }
 }
 
@@ -126,20 +133,11 @@ fn read_order(mut file: File) -> Result<Order, Failure> {
     Ok(Order { spec, texts, user, group, is_root })
 }
 
-fn enter_namespaces(order: &Order) -> Result<owners::Owners, Failure> {
-    if order.is_root {
-        let owners = owners::Owners::make(&order.spec.bindings, UNPRIVILEGED)?;
-        process::unshare(NAMESPACES).stage("make namespaces")?;
-        return Ok(owners);
-    }
-    process::unshare(NAMESPACES | libc::CLONE_NEWUSER).stage("make a user namespace")?;
-    map_self(order)?;
-    Ok(owners::Owners::default())
-}
-
 /// Maps this process's user and group onto themselves, in its new user namespace.
 fn map_self(order: &Order) -> Result<(), Failure> {
     let Order { user, group, .. } = order;
+    // The maps belong to root while the process is hidden.
+    process::prctl(libc::PR_SET_DUMPABLE, 1).stage("show its own maps")?;
     write_proc("/proc/self/setgroups", "deny")?;
     write_proc("/proc/self/uid_map", &format!("{user} {user} 1"))?;
     write_proc("/proc/self/gid_map", &format!("{group} {group} 1"))

@@ -185,7 +185,7 @@ fn a_registration_that_cannot_work_is_refused_with_its_field() {
         "/resource_limits/filesystem",
         json!({"Allowlist": ["/.allternit/artifacts/{run_id}/../run_2"]}),
         422,
-        "write_scope root must be under /.allternit/",
+        "holds \"..\"",
     );
     check("/args", json!(["{{missing}}"]), 422, "no property of input_schema");
     check("/input_schema", json!({"$ref": "http://127.0.0.1:9/s.json"}), 422, "/input_schema");

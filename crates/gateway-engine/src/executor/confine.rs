@@ -4,7 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use gateway_model::{ErrorKind, FilesystemLimit, RegisteredTool, RunId, ToolError, WorkspaceName};
-use gateway_sandbox::{Confinement, Limits, RunDirectory, WorkspaceMount, prepare_run_directory};
+use gateway_sandbox::{
+    Confinement, Limits, RunDirectory, WorkspaceMount, WriteScope, prepare_run_directory,
+};
 use serde_json::{Value, json};
 
 use super::scheduler::Domain;
@@ -31,21 +33,32 @@ pub(crate) fn check_declared(limit: &FilesystemLimit) -> Result<(), String> {
 
 fn parse(path: &str) -> Result<Declared, String> {
     let tree = path.strip_suffix("/**").unwrap_or(path).trim_end_matches('/');
-    let refuse = || {
-        Err(format!(
-            "/resource_limits/filesystem: write_scope root must be under /.allternit/: {:?} is neither \
-             \"/.allternit/artifacts/{{run_id}}/**\" nor \"/workspace/NAME/**\"",
-            gateway_model::bounded_text(path, 200)
-        ))
-    };
     match tree {
         "/.allternit/artifacts/{run_id}" => Ok(Declared::Run),
         "/workspace" => Ok(Declared::EveryWorkspace),
         _ => match tree.strip_prefix("/workspace/").map(str::parse) {
             Some(Ok(name)) => Ok(Declared::Workspace(name)),
-            Some(Err(_)) | None => refuse(),
+            Some(Err(_)) | None => Err(refusal(path)),
         },
     }
+}
+
+/// Says why a path cannot be declared, in the wire contract's words.
+fn refusal(path: &str) -> String {
+    let outside = "write_scope root must be under /.allternit/".to_owned();
+    let reason = match "-".parse::<RunId>() {
+        // Whatever the run, the path leads out of it or only into a part of it.
+        Ok(any_run) => match WriteScope::parse(&[path], &any_run, &[] as &[&str]) {
+            Err(error) => error.to_string(),
+            Ok(_part) => "a tool reaches all of its run or none".to_owned(),
+        },
+        Err(_) => outside,
+    };
+    format!(
+        "/resource_limits/filesystem: {reason}: {:?} is neither \"/.allternit/artifacts/{{run_id}}/**\" nor \
+         \"/workspace/NAME/**\"",
+        gateway_model::bounded_text(path, 200)
+    )
 }
 
 /// What one call reaches.

@@ -9,10 +9,11 @@ use rustix::fs::{FileType, Gid, Uid};
 use super::failure::{Failure, Stage as _};
 use super::owners::Owners;
 use super::{
-    Order, STOP_POLITELY, Status, children_used, close_standard_streams, root, tool, usage,
+    Order, STOP_POLITELY, Status, children_used, close_standard_streams, map_self, root, tool,
+    usage,
 };
 use crate::spec::{Report, Spec};
-use crate::sys::process::{self, Fork, Waited};
+use crate::sys::process::{self, Waited};
 
 /// How often memory and processor time are added up while a limit is set.
 const LOOK: Duration = Duration::from_millis(50);
@@ -26,6 +27,9 @@ pub(super) fn run(
 ) -> Result<(), Failure> {
     process::die_with_parent().stage("die with the helper")?;
     if order.spec.is_confined {
+        if !order.is_root {
+            map_self(order)?;
+        }
         root::enter(order, owners)?;
     } else {
         process::prctl(libc::PR_SET_CHILD_SUBREAPER, 1).stage("adopt orphans")?;
@@ -38,24 +42,21 @@ pub(super) fn run(
         // The kernel forgets this with the change of user.
         process::die_with_parent().stage("die with the helper")?;
     }
-    // The tool has the same user as this process; it may not look into it.
-    process::prctl(libc::PR_SET_DUMPABLE, 0).stage("hide the init")?;
     let ended = process::signal_descriptor(libc::SIGCHLD).stage("watch children")?;
-    match process::fork().stage("start the tool")? {
-        Fork::Child => {
-            let failure = tool::run(order, status);
-            status.report(&failure.into_report());
-            process::exit(127)
-        }
-        Fork::Parent { child } => {
-            close_standard_streams();
-            watch(child, &order.spec, lifeline, &ended, status);
-            if !order.spec.is_confined {
-                kill_descendants(child);
-            }
-            Ok(())
-        }
+    // A namespace of its own: no power over the mounts, and its own count of processes.
+    let namespace = if order.spec.is_confined { libc::CLONE_NEWUSER } else { 0 };
+    let tool = process::run_in_child(namespace, &mut || {
+        let failure = tool::run(order, status);
+        status.report(&failure.into_report());
+        127
+    });
+    let tool = tool.stage("make the tool's user namespace")?;
+    close_standard_streams();
+    watch(tool, &order.spec, lifeline, &ended, status);
+    if !order.spec.is_confined {
+        kill_descendants(tool);
     }
+    Ok(())
 }
 
 /// Lets the tool open its own streams again, by way of `/dev/stdout` and the like.

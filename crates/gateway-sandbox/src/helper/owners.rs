@@ -9,7 +9,7 @@ use std::path::Path;
 use super::failure::{Failure, Stage as _};
 use super::write_proc;
 use crate::spec::Binding;
-use crate::sys::process::{self, Fork};
+use crate::sys::process;
 
 /// The namespaces, by owner. Empty where the tool is the gateway's own user.
 #[derive(Default)]
@@ -42,39 +42,10 @@ fn owner_of(path: &Path) -> Result<(u32, u32), Failure> {
 }
 
 fn namespace((user, group): (u32, u32), shown_as: u32) -> Result<OwnedFd, Failure> {
-    let stage = "make an owner's map";
-    let (ready, told) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).stage(stage)?;
-    match process::fork().stage(stage)? {
-        Fork::Child => {
-            let is_ready = process::unshare(libc::CLONE_NEWUSER).is_ok()
-                && rustix::io::write(&told, b"1").is_ok();
-            drop(told);
-            if is_ready {
-                // Until it is killed, once its namespace is held open.
-                process::pause();
-            }
-            process::exit(1)
-        }
-        Fork::Parent { child } => {
-            drop(told);
-            let mapped = map(child, &ready, (user, group), shown_as);
-            process::kill(child, libc::SIGKILL).stage(stage)?;
-            process::wait(child, true).stage(stage)?;
-            mapped
-        }
-    }
-}
-
-fn map(
-    child: libc::pid_t,
-    ready: &OwnedFd,
-    owner: (u32, u32),
-    shown_as: u32,
-) -> Result<OwnedFd, Failure> {
-    if rustix::io::read(ready, &mut [0]).stage("make an owner's map")? == 0 {
-        return Err(Failure::new("make a user namespace", libc::EPERM));
-    }
-    write_proc(&format!("/proc/{child}/uid_map"), &format!("{} {shown_as} 1", owner.0))?;
-    write_proc(&format!("/proc/{child}/gid_map"), &format!("{} {shown_as} 1", owner.1))?;
-    Ok(File::open(format!("/proc/{child}/ns/user")).stage("make an owner's map")?.into())
+    let map = |child| -> Result<OwnedFd, Failure> {
+        write_proc(&format!("/proc/{child}/uid_map"), &format!("{user} {shown_as} 1"))?;
+        write_proc(&format!("/proc/{child}/gid_map"), &format!("{group} {shown_as} 1"))?;
+        Ok(File::open(format!("/proc/{child}/ns/user")).stage("make an owner's map")?.into())
+    };
+    process::beside_sleeping_child(libc::CLONE_NEWUSER, map).stage("make an owner's map")?
 }

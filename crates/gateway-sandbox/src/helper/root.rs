@@ -142,11 +142,7 @@ fn place(source: &Source<'_>) -> Result<(), Failure> {
     if *is_directory {
         fs::create_dir_all(&target).stage_with(stage)?;
     } else {
-        fs::create_dir_all(target.parent().unwrap_or(Path::new(STAGE))).stage_with(stage)?;
-        // Beneath a tree that is shown already it exists there.
-        if !target.exists() {
-            File::create(&target).stage_with(stage)?;
-        }
+        make_file(&target).stage_with(stage)?;
     }
     mount::bind(fd.as_fd(), &staged_text(seen_as)?, *how).stage_with(stage).map_err(|failure| {
         if how.owner.is_none() {
@@ -157,6 +153,21 @@ fn place(source: &Source<'_>) -> Result<(), Failure> {
              run the gateway as an ordinary user",
         )
     })
+}
+
+/// Makes an empty file to mount on. Beneath a tree that is shown already it exists there.
+fn make_file(target: &Path) -> io::Result<()> {
+    let made = match File::create_new(target) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            fs::create_dir_all(target.parent().unwrap_or(Path::new(STAGE)))?;
+            File::create_new(target)
+        }
+        made => made,
+    };
+    match made {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// Covers a directory that must not be seen, where what surrounds it is.

@@ -29,14 +29,7 @@ fn prepare(order: &Order) -> Result<(), Failure> {
     // The runtime of this program ignores it, and what is ignored stays so across execution.
     process::default_action(libc::SIGPIPE).stage("restore the broken-pipe signal")?;
     process::set_session().stage("start a session")?;
-    if order.spec.is_confined {
-        // The maps belong to root while this process is hidden.
-        process::prctl(libc::PR_SET_DUMPABLE, 1).stage("show its own maps")?;
-        // A namespace of its own: no power over the mounts, and its own count of processes.
-        process::unshare(libc::CLONE_NEWUSER).stage("make the tool's user namespace")?;
-        map_self(order)?;
-    }
-    Ok(())
+    if order.spec.is_confined { map_self(order) } else { Ok(()) }
 }
 
 fn become_task(order: &Order, status: &mut Status) -> Result<Never, Failure> {
@@ -73,7 +66,8 @@ fn lock_down(order: &Order, status: &mut Status) -> Result<(), Failure> {
         seccomp::restrict()?;
         status.report(&Report::Confined { landlock_abi, is_root: order.is_root });
     }
-    Ok(())
+    // The memory is the init's too, which the tool may not look into; a program has its own.
+    process::prctl(libc::PR_SET_DUMPABLE, 0).stage("hide the init")
 }
 
 /// Sets every limit of the process; it cannot raise them again.

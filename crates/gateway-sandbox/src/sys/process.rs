@@ -8,19 +8,63 @@ use std::ptr;
 
 use super::{check, check_long};
 
-/// Which side of a fork this is.
-pub(crate) enum Fork {
-    Parent { child: libc::pid_t },
-    Child,
+/// What a child's stack holds at most; only what is touched takes memory.
+const STACK_BYTES: usize = 1 << 20;
+
+/// Runs `work` in a child that shares this process's memory, as after `vfork`: this process
+/// stands still until the child has ended, with what `work` returns, or has executed a program.
+///
+/// INVARIANT: only the helper calls this, and it has a single thread; so the child may do all
+/// that its parent may, and what it changes in memory nobody looks at meanwhile.
+pub(crate) fn run_in_child(
+    namespaces: libc::c_int,
+    mut work: &mut dyn FnMut() -> i32,
+) -> io::Result<libc::pid_t> {
+    extern "C" fn start(argument: *mut libc::c_void) -> libc::c_int {
+        let work: *mut &mut dyn FnMut() -> i32 = argument.cast();
+        // SAFETY: the pointer was made from such a reference, which its owner does not use now.
+        let work = unsafe { &mut *work };
+        work()
+    }
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD | namespaces;
+    let mut stack = Stack::new();
+    let argument = ptr::from_mut(&mut work).cast();
+    // SAFETY: stack and argument outlive the child's use of this memory, since this process
+    // stands still until then.
+    check(unsafe { libc::clone(start, stack.top(), flags, argument) })
 }
 
-/// Forks. INVARIANT: only the helper calls this, and it has a single thread, so that the child
-/// may do all that its parent may.
-pub(crate) fn fork() -> io::Result<Fork> {
-    // SAFETY: the process has a single thread, so no lock is held by a thread that is gone.
-    match check(unsafe { libc::fork() })? {
-        0 => Ok(Fork::Child),
-        child => Ok(Fork::Parent { child }),
+/// Calls `look` with a child that sleeps in new namespaces, and ends the child.
+pub(crate) fn beside_sleeping_child<T>(
+    namespaces: libc::c_int,
+    look: impl FnOnce(libc::pid_t) -> T,
+) -> io::Result<T> {
+    extern "C" fn sleep(_: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: has no arguments; it returns after a signal's handler, and there are none.
+        unsafe { libc::pause() }
+    }
+    let flags = libc::CLONE_VM | libc::SIGCHLD | namespaces;
+    let mut stack = Stack::new();
+    // SAFETY: the child touches nothing but its stack, which lives until it is reaped below.
+    let child = check(unsafe { libc::clone(sleep, stack.top(), flags, ptr::null_mut()) })?;
+    let seen = look(child);
+    kill(child, libc::SIGKILL)?;
+    wait(child, true)?;
+    drop(stack);
+    Ok(seen)
+}
+
+/// The stack of a child that shares memory.
+struct Stack(Vec<u128>);
+
+impl Stack {
+    fn new() -> Self {
+        Self(Vec::with_capacity(STACK_BYTES / size_of::<u128>()))
+    }
+
+    /// Returns the end it grows down from, aligned as functions expect.
+    fn top(&mut self) -> *mut libc::c_void {
+        self.0.spare_capacity_mut().as_mut_ptr_range().end.cast()
     }
 }
 
@@ -38,12 +82,6 @@ pub(crate) fn inherited(fd: RawFd) -> Option<OwnedFd> {
     check(unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) }).ok()?;
     // SAFETY: the descriptor is open, and nothing else owns it.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Sleeps until a signal comes.
-pub(crate) fn pause() {
-    // SAFETY: has no arguments and changes nothing.
-    unsafe { libc::pause() };
 }
 
 /// Gives a signal its default action again.
@@ -92,11 +130,6 @@ pub(crate) fn close_all_on_exec(first: u32) -> io::Result<()> {
         libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC)
     })
     .map(drop)
-}
-
-pub(crate) fn unshare(flags: libc::c_int) -> io::Result<()> {
-    // SAFETY: changes this process's namespaces.
-    check(unsafe { libc::unshare(flags) }).map(drop)
 }
 
 /// How a waited-for process ended.
