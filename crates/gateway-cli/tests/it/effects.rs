@@ -174,6 +174,29 @@ fn without_a_sandbox_nothing_runs_unless_an_operator_says_so() {
 }
 
 #[test]
+fn a_machine_without_a_sandbox_refuses_and_prints_both_remedies() {
+    let scene = Scene::new();
+    let gateway = Gateway::start_without_namespaces(&scene.home);
+    let health = gateway.get("/health").json();
+    assert_eq!(
+        (&health["status"], &health["ontology_compliance"]),
+        (&json!("degraded"), &json!(false))
+    );
+    let answer = gateway.execute("bash", &json!({"cmd": "echo hello"}), "key_1");
+    assert_eq!(kind(&answer), "sandbox_unavailable", "{answer}");
+    let remedies = answer["error"]["details"]["remedies"].to_string();
+    assert!(remedies.contains("user.max_user_namespaces"), "{remedies}");
+    assert!(remedies.contains("--sandbox off"), "{remedies}");
+    // Nothing was started, so the key is free once there is a sandbox.
+    drop(gateway);
+    let gateway = Gateway::start_at(&scene.home, &[], &[]);
+    assert_eq!(
+        gateway.execute("bash", &json!({"cmd": "echo hello"}), "key_1")["output"]["stdout"],
+        "hello\n"
+    );
+}
+
+#[test]
 fn one_home_has_one_gateway() {
     let scene = Scene::new();
     let gateway = scene.start();
