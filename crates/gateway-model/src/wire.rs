@@ -5,6 +5,7 @@
 
 mod execute;
 mod fields;
+mod limits;
 mod register;
 
 pub use execute::{ExecuteRequest, RequiredId, execute_response};

@@ -42,17 +42,17 @@ async fn memory_of_all_processes_is_added_up() {
     place.confinement.limits.memory_bytes = Some(150 << 20);
     // Each stays below what a single process may have.
     let code =
-        "import os, time\nfor _ in range(3): os.fork()\nx = b'x' * (60 << 20)\ntime.sleep(60046)";
+        "import os, time\nfor _ in range(3): os.fork()\nx = b'x' * (60 << 20)\ntime.sleep(60036)";
     let finished = place.run(&python(code)).await;
     assert_eq!(finished.stopped_by, Some(StoppedBy::MemoryLimit), "{}", describe(&finished));
-    assert_eq!(processes_with("60046"), [] as [String; 0]);
+    assert_eq!(processes_with("60036"), [] as [String; 0]);
 }
 
 async fn files_in_memory_count() {
     let mut place = Place::new().await;
     place.confinement.limits.memory_bytes = Some(100 << 20);
     let finished = place
-        .bash("head -c 90M /dev/zero > /tmp/a; head -c 40M /dev/zero > /dev/shm/b; sleep 60047")
+        .bash("head -c 90M /dev/zero > /tmp/a; head -c 40M /dev/zero > /dev/shm/b; sleep 60036")
         .await;
     assert_eq!(finished.stopped_by, Some(StoppedBy::MemoryLimit), "{}", describe(&finished));
 }
@@ -90,9 +90,9 @@ async fn a_fork_bomb_ends_with_its_call() {
     place.confinement.limits.processes = 64;
     place.confinement.limits.wall = Duration::from_millis(700);
     let finished =
-        place.bash("b60048(){ b60048|b60048& };b60048; trap '' TERM; while :; do :; done").await;
+        place.bash("b60036(){ b60036|b60036& };b60036; trap '' TERM; while :; do :; done").await;
     assert_eq!(finished.stopped_by, Some(StoppedBy::WallClock), "{:?}", finished.exit);
-    assert_eq!(processes_with("b60048"), [] as [String; 0]);
+    assert_eq!(processes_with("b60036"), [] as [String; 0]);
 }
 
 async fn a_busy_loop_ends_at_its_processor_time() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use gateway_sandbox::{Exit, StoppedBy};
 
 use crate::harness::{SENTINEL, cases};
-use crate::place::{Place, describe, processes_with, program, python, stdout};
+use crate::place::{Place, describe, mine, processes_with, program, python, stdout};
 
 cases![
     a_program_runs_in_the_host_directory_of_its_run,
@@ -49,28 +49,28 @@ async fn a_time_out_kills_detached_children_too() {
     let mut place = Place::off().await;
     place.confinement.limits.wall = Duration::from_millis(700);
     let mut program = python(&format!(
-        "{DETACHED}signal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60070)"
+        "{DETACHED}signal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60036)"
     ));
-    program.args.push("60070".into());
+    program.args.push(mine("60036").into());
     let finished = place.run(&program).await;
     assert_eq!(finished.stopped_by, Some(StoppedBy::WallClock), "{}", describe(&finished));
-    assert_eq!(processes_with("60070"), [] as [String; 0]);
+    assert_eq!(processes_with("60036"), [] as [String; 0]);
 }
 
 async fn strays_die_with_the_program() {
     let place = Place::off().await;
     let mut program = python(DETACHED);
-    program.args.push("60071".into());
+    program.args.push(mine("60036").into());
     let finished = place.run(&program).await;
     assert_eq!(finished.exit, Exit::Code(0), "{}", describe(&finished));
-    assert_eq!(processes_with("60071"), [] as [String; 0]);
+    assert_eq!(processes_with("60036"), [] as [String; 0]);
 }
 
 async fn output_is_bounded_all_the_same() {
     let mut place = Place::off().await;
     place.confinement.limits.stdout_bytes = 1 << 10;
-    let finished = place.bash("yes 60072").await;
+    let finished = place.bash("yes 60036").await;
     assert_eq!(finished.stopped_by, Some(StoppedBy::OutputLimit));
     assert_eq!(finished.stdout.bytes.len(), 1 << 10);
-    assert_eq!(processes_with("60072"), [] as [String; 0]);
+    assert_eq!(processes_with("60036"), [] as [String; 0]);
 }

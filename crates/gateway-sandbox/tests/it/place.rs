@@ -111,7 +111,7 @@ pub(crate) fn program(path: &str, args: &[&str]) -> Program {
     Program {
         path: path.into(),
         digest: None,
-        args: args.iter().map(OsString::from).collect(),
+        args: args.iter().map(|arg| mine(arg).into()).collect(),
         stdin: Vec::new(),
         env: env
             .into_iter()
@@ -147,8 +147,19 @@ pub(crate) fn put(path: &Path, text: &str) {
     fs::File::create(path).unwrap().write_all(text.as_bytes()).unwrap();
 }
 
-/// Returns the processes of this machine whose command line holds a marker.
-pub(crate) fn processes_with(marker: &str) -> Vec<String> {
+/// Makes each marker in a text this process's own: other runs of these cases have others.
+pub(crate) fn mine(text: &str) -> String {
+    let own = format!("{MARKER}.{:07}", std::process::id());
+    text.replace(MARKER, &own)
+}
+
+/// A number of seconds to sleep, by which a process is found again.
+pub(crate) const MARKER: &str = "60036";
+
+/// Returns the processes of this machine whose command line holds this process's marker after
+/// a text.
+pub(crate) fn processes_with(text: &str) -> Vec<String> {
+    let marker = mine(text);
     let own = std::process::id().to_string();
     let entries = fs::read_dir("/proc")
         .unwrap()
@@ -156,6 +167,6 @@ pub(crate) fn processes_with(marker: &str) -> Vec<String> {
         .filter_map(|entry| entry.file_name().into_string().ok());
     let others = entries.filter(|id| id.parse::<u32>().is_ok() && *id != own);
     let command = |id: &String| fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-    let holds = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).contains(marker);
+    let holds = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).contains(&marker);
     others.filter(|id| holds(command(id))).collect()
 }

@@ -7,7 +7,7 @@ use gateway_sandbox::{Exit, StoppedBy};
 use tokio_util::sync::CancellationToken;
 
 use crate::harness::{cases, command};
-use crate::place::{Place, bash, describe, processes_with, python, stdout};
+use crate::place::{Place, bash, describe, mine, processes_with, python, stdout};
 
 cases![
     a_grandchild_that_ignores_the_polite_stop_is_killed,
@@ -59,19 +59,19 @@ async fn a_program_may_tidy_up_when_its_time_is_over() {
     let mut place = Place::new().await;
     place.confinement.limits.wall = Duration::from_millis(400);
     place.confinement.limits.grace = PATIENCE;
-    let finished = place.bash("trap 'echo bye; exit 3' TERM; sleep 60037 & wait").await;
+    let finished = place.bash("trap 'echo bye; exit 3' TERM; sleep 60036 & wait").await;
     assert_eq!((finished.exit, finished.stopped_by), (Exit::Code(3), Some(StoppedBy::WallClock)));
     assert_eq!(stdout(&finished), "bye\n");
-    check_nothing_is_left("60037");
+    check_nothing_is_left("60036");
 }
 
 async fn a_cancelled_call_keeps_what_was_printed() {
     let place = Place::new().await;
     let cancel = CancellationToken::new();
-    let program = bash("echo early; exec sleep 60038");
+    let program = bash("echo early; exec sleep 60036");
     let run = place.sandbox.run(&program, &place.confinement, &cancel);
     let stop = async {
-        until(|| !processes_with("sleep\x0060038").is_empty()).await;
+        until(|| !processes_with("sleep\x0060036").is_empty()).await;
         cancel.cancel();
     };
     let (finished, ()) = tokio::join!(run, stop);
@@ -100,20 +100,20 @@ print('started', flush=True)
 async fn detached_children_die_with_a_time_out() {
     let mut place = Place::new().await;
     place.confinement.limits.wall = Duration::from_millis(800);
-    let mut program = python(&format!("{DETACHED}time.sleep(60049)"));
-    program.args.push("60049".into());
+    let mut program = python(&format!("{DETACHED}time.sleep(60036)"));
+    program.args.push(mine("60036").into());
     let finished = place.run(&program).await;
     assert_eq!(
         (stdout(&finished).as_str(), finished.stopped_by),
         ("started\n", Some(StoppedBy::WallClock))
     );
-    check_nothing_is_left("60049");
+    check_nothing_is_left("60036");
 }
 
 async fn children_left_behind_die_with_the_program() {
     let place = Place::new().await;
     let mut program = python(DETACHED);
-    program.args.push("60050".into());
+    program.args.push(mine("60036").into());
     let started = Instant::now();
     let finished = place.run(&program).await;
     assert_eq!(
@@ -123,27 +123,27 @@ async fn children_left_behind_die_with_the_program() {
         describe(&finished)
     );
     assert!(started.elapsed() < PATIENCE, "the streams of what was left behind were waited for");
-    check_nothing_is_left("60050");
+    check_nothing_is_left("60036");
 }
 
 async fn a_dropped_run_leaves_nothing() {
     let place = Place::new().await;
-    let program = bash("sleep 60052 & sleep 60052");
+    let program = bash("sleep 60036 & sleep 60036");
     tokio::select! {
         finished = place.try_run(&program) => panic!("{finished:?}"),
-        () = until(|| processes_with("sleep\x0060052").len() == 2) => {}
+        () = until(|| processes_with("sleep\x0060036").len() == 2) => {}
     }
-    until(|| processes_with("60052").is_empty()).await;
+    until(|| processes_with("60036").is_empty()).await;
     place.succeeds("true").await;
 }
 
 async fn a_killed_gateway_leaves_nothing() {
     let mut gateway =
-        command(&crate::place::helper()).args([RUN_FOREVER, "60051"]).spawn().unwrap();
-    until(|| processes_with("sleep\x0060051").len() == 11).await;
+        command(&crate::place::helper()).args([RUN_FOREVER, &mine("60036")]).spawn().unwrap();
+    until(|| processes_with("sleep\x0060036").len() == 11).await;
     gateway.kill().unwrap();
     gateway.wait().unwrap();
-    until(|| processes_with("60051").is_empty()).await;
+    until(|| processes_with("60036").is_empty()).await;
 }
 
 /// A gateway whose tool does not end.
@@ -163,15 +163,15 @@ pub(crate) fn run_forever(args: &[String]) -> ExitCode {
 async fn a_flood_is_stopped_and_its_start_is_kept() {
     let mut place = Place::new().await;
     place.confinement.limits.stdout_bytes = 64 << 10;
-    let finished = place.bash("yes 60060").await;
+    let finished = place.bash("yes 60036").await;
     assert_eq!(
         (finished.exit, finished.stopped_by),
         (Exit::Signal(9), Some(StoppedBy::OutputLimit))
     );
     assert_eq!(finished.stdout.bytes.len(), 64 << 10);
     assert!(finished.stdout.is_truncated() && finished.stdout.total_bytes > 512 << 10);
-    assert!(finished.stdout.bytes.starts_with(b"60060\n60060\n"));
-    check_nothing_is_left("60060");
+    assert_eq!(stdout(&finished).lines().next(), Some(mine("60036").as_str()));
+    check_nothing_is_left("60036");
 }
 
 async fn output_beyond_the_limit_is_counted() {

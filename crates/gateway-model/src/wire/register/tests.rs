@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 
 /// The registration of the wire contract, as it stands there.
