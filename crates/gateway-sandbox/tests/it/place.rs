@@ -1,7 +1,6 @@
 //! A home with runs in it, and a sandbox to start programs in.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -138,8 +138,11 @@ async fn a_dropped_run_leaves_nothing() {
 }
 
 async fn a_killed_gateway_leaves_nothing() {
-    let mut gateway =
-        command(&crate::place::helper()).args([RUN_FOREVER, &mine("60036")]).spawn().unwrap();
+    // It cannot tidy up after itself.
+    let shelf = tempfile::tempdir().unwrap();
+    let mut gateway = command(&crate::place::helper());
+    gateway.args([RUN_FOREVER, &mine("60036")]).env("TMPDIR", shelf.path());
+    let mut gateway = gateway.spawn().unwrap();
     until(|| processes_with("sleep\x0060036").len() == 11).await;
     gateway.kill().unwrap();
     gateway.wait().unwrap();
