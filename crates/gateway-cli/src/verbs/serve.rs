@@ -165,8 +165,8 @@ mod tests {
         };
         let mut full = summary(SandboxState::Unavailable(unavailable));
         full.workspaces.push(Workspace {
-            name: "main".parse().unwrap(),
-            host: "/work/main".into(),
+            name: "project".parse().unwrap(),
+            host: "/srv/project".into(),
             is_writable: true,
         });
         full.workspaces.push(Workspace {
