@@ -175,13 +175,7 @@ impl ToolGateway {
     /// sealed outcome; the token in the context stops it.
     pub async fn execute(&self, context: RequestContext, tool: &str, input: Value) -> CallReport {
         let executor = &self.inner.executor;
-        let arrived = Arrived {
-            call: journal::new_call(executor),
-            at: Instant::now(),
-            context,
-            tool: tool.to_owned(),
-            input,
-        };
+        let arrived = Arrived::new(journal::new_call(executor), context, tool, input);
         let Some(place) = Place::take(&self.inner) else {
             let error =
                 ToolError::new(ErrorKind::RateLimited, format!("{MAX_CALLS} calls are under way"));

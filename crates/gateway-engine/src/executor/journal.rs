@@ -30,7 +30,7 @@ pub(crate) struct Attempt {
     principal: Principal,
     face: Face,
     ids: [String; 4],
-    input: Vec<u8>,
+    input: Arc<[u8]>,
 }
 
 /// The outcome of an earlier call, given again.
@@ -61,7 +61,7 @@ impl Attempt {
             face: context.caller,
             ids: [context.run.as_str(), context.wih.as_str(), key, &arrived.tool]
                 .map(str::to_owned),
-            input: canonical_json(&arrived.input),
+            input: Arc::clone(&arrived.input_bytes),
         }
     }
 
@@ -73,7 +73,7 @@ impl Attempt {
             principal: refused.principal,
             face: refused.caller,
             ids: [&ids.run, &ids.wih, key, &refused.tool].map(str::to_owned),
-            input: canonical_json(&refused.input),
+            input: canonical_json(&refused.input).into(),
         }
     }
 }
@@ -113,7 +113,7 @@ pub(crate) async fn refuse(
         principal: *principal,
         face: *face,
         ids: ids.clone(),
-        input: input.clone(),
+        input: input.to_vec(),
         decision: decision.map(|decision| Decision::clone(&decision)),
         error: error.kind,
     };
@@ -182,7 +182,7 @@ pub(crate) async fn admit(
     let admission = Admission {
         facts: facts(call),
         key: key_of(call),
-        input: call.input_bytes.clone(),
+        input: call.input_bytes.to_vec(),
         decision: Decision::clone(&decision),
         claim: claim(footprint),
     };

@@ -70,6 +70,16 @@ pub(crate) struct Arrived {
     pub(crate) context: RequestContext,
     pub(crate) tool: String,
     pub(crate) input: Value,
+    /// The canonical form of the input: what is hashed, compared and committed to.
+    pub(crate) input_bytes: Arc<[u8]>,
+}
+
+impl Arrived {
+    /// Starts the clock of an attempt.
+    pub(crate) fn new(call: CallId, context: RequestContext, tool: &str, input: Value) -> Self {
+        let input_bytes = canonical_json(&input).into();
+        Self { call, at: Instant::now(), context, tool: tool.to_owned(), input, input_bytes }
+    }
 }
 
 /// A call whose tool is known and whose input is valid.
@@ -79,8 +89,8 @@ pub(crate) struct Call {
     pub(crate) context: RequestContext,
     pub(crate) tool: Arc<RegisteredTool>,
     pub(crate) input: Value,
-    /// The canonical form of the input: what is hashed, compared and committed to.
-    pub(crate) input_bytes: Vec<u8>,
+    /// As it arrived in [`Arrived`].
+    pub(crate) input_bytes: Arc<[u8]>,
 }
 
 /// What a call touches, read from its final input.
@@ -208,7 +218,7 @@ impl Executor {
     /// 2: the input against its schema, and the key that a tool with side effects needs.
     fn validate(&self, arrived: Arrived, tool: Arc<RegisteredTool>) -> Result<Call, Refused> {
         step("validate");
-        let Arrived { call: id, at, context, input, .. } = arrived;
+        let Arrived { call: id, at, context, tool: _, input, input_bytes } = arrived;
         let violations = tool.schemas.input.violations(&input);
         if !violations.is_empty() {
             return Err(ToolError::invalid("input", &violations).into());
@@ -222,7 +232,6 @@ impl Executor {
             error.message = RequiredId::Correlation.message().to_owned();
             return Err(error.into());
         }
-        let input_bytes = canonical_json(&input);
         Ok(Call { id, at, context, tool, input, input_bytes })
     }
 

@@ -1,8 +1,7 @@
 //! Explaining a call: every verdict of the line, without running or journaling anything.
 
-use gateway_model::{Decision, ToolError, canonical_json};
+use gateway_model::{Decision, ToolError};
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use super::ToolGateway;
 use crate::context::RequestContext;
@@ -34,13 +33,8 @@ impl ToolGateway {
         input: &Value,
     ) -> Result<Explanation, ToolError> {
         let executor = &self.inner.executor;
-        let arrived = Arrived {
-            call: journal::new_call(executor),
-            at: Instant::now(),
-            context: context.clone(),
-            tool: tool.to_owned(),
-            input: input.clone(),
-        };
+        let call = journal::new_call(executor);
+        let arrived = Arrived::new(call, context.clone(), tool, input.clone());
         let (call, footprint, decision) = executor.judge(arrived)?;
         let Footprint { claim, reach } = &footprint;
         let Decision { effect, rule, reason, reasons, errors, policy_set } = &*decision;
@@ -68,7 +62,7 @@ impl ToolGateway {
             "reach": reach.to_json(&context.run),
             "limits": call.tool.registration.get("resource_limits"),
             "sandbox": executor.sandbox.state().as_str(),
-            "input_bytes": canonical_json(input).len(),
+            "input_bytes": call.input_bytes.len(),
         });
         Ok(Explanation { whole })
     }
