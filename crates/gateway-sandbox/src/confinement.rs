@@ -5,6 +5,19 @@ use std::time::Duration;
 
 use gateway_model::RunId;
 
+/// How the sandbox is set up.
+#[derive(Debug, Clone)]
+pub struct SandboxOptions {
+    /// False where an operator switched confinement off; every receipt then says so.
+    pub enforce: bool,
+    /// The program that is started with [`crate::HELPER_ARGUMENT`] and calls `helper_main`.
+    pub helper: PathBuf,
+    /// More host paths that calls may read, such as `/opt/tool`.
+    pub readable: Vec<PathBuf>,
+    /// The gateway's home. No call ever sees it.
+    pub home: PathBuf,
+}
+
 /// The directories and limits of one call. What is not named here does not exist for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confinement {

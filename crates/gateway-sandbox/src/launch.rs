@@ -47,6 +47,7 @@ pub enum LaunchError {
     Helper(io::Error),
 }
 
+#[cfg(can_confine)]
 impl LaunchError {
     pub(crate) fn step(stage: String, advice: &str, error: io::Error) -> Self {
         Self::Step { stage, advice: Some(advice.to_owned()), error }

@@ -3,10 +3,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::confinement::{Confinement, Limits};
+use crate::confinement::{Confinement, Limits, SandboxOptions};
 use crate::launch::LaunchError;
 use crate::program::Program;
-use crate::sandbox::SandboxOptions;
 use crate::spec::{Binding, FileIdentity, ProcessLimits, Spec, Task};
 
 /// Trees of the host that every call sees.

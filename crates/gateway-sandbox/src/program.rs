@@ -4,14 +4,10 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
 
 use sha2::{Digest as _, Sha256};
-
-use crate::spec::FileIdentity;
 
 /// A program with everything a process of it gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,7 +126,7 @@ fn is_executable(path: &Path) -> bool {
         .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
-fn hash(file: &mut File) -> io::Result<[u8; 32]> {
+pub(crate) fn hash(file: &mut File) -> io::Result<[u8; 32]> {
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; 64 * 1024];
     loop {
@@ -140,67 +136,4 @@ fn hash(file: &mut File) -> io::Result<[u8; 32]> {
         }
         hasher.update(buffer.get(..read).unwrap_or_default());
     }
-}
-
-impl FileIdentity {
-    pub(crate) fn of(metadata: &std::fs::Metadata) -> Self {
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            size: metadata.size(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        }
-    }
-}
-
-/// Digests of program files, by identity: a file whose status never changed is not read again.
-#[derive(Debug, Default)]
-pub(crate) struct PinnedPrograms {
-    known: Mutex<BTreeMap<FileIdentity, [u8; 32]>>,
-}
-
-/// Files whose digests are remembered.
-const MAX_KNOWN: usize = 4_096;
-/// A file that changed within this time could change again unseen, within the file system's clock.
-const UNSETTLED: Duration = Duration::from_secs(2);
-
-impl PinnedPrograms {
-    /// Returns the file's identity and its digest.
-    pub(crate) async fn digest(&self, path: &Path) -> io::Result<(FileIdentity, [u8; 32])> {
-        let mut file = File::open(path)?;
-        let identity = FileIdentity::of(&file.metadata()?);
-        if let Some(digest) = self.lock().get(&identity) {
-            return Ok((identity, *digest));
-        }
-        let (digest, after) = tokio::task::spawn_blocking(move || -> io::Result<_> {
-            Ok((hash(&mut file)?, FileIdentity::of(&file.metadata()?)))
-        })
-        .await
-        .map_err(io::Error::other)??;
-        if after == identity && is_settled(&identity) {
-            let mut known = self.lock();
-            if known.len() >= MAX_KNOWN {
-                known.clear();
-            }
-            known.insert(identity, digest);
-        }
-        Ok((identity, digest))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<FileIdentity, [u8; 32]>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "compared with times of the file system, never recorded"
-)]
-fn is_settled(identity: &FileIdentity) -> bool {
-    let seconds = u64::try_from(identity.changed.0).unwrap_or(u64::MAX);
-    let changed = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
-    changed.is_some_and(|changed| {
-        SystemTime::now().duration_since(changed).is_ok_and(|age| age > UNSETTLED)
-    })
 }

@@ -10,27 +10,16 @@ use std::time::Duration;
 use gateway_model::SandboxTier;
 use tokio_util::sync::CancellationToken;
 
-use crate::confinement::{Confinement, Limits};
+use crate::confinement::{Confinement, Limits, SandboxOptions};
 use crate::launch::LaunchError;
-use crate::outcome::{Exit, Finished, SandboxProfile, SetUp, StoppedBy, Usage};
+use crate::outcome::{Exit, Finished, SandboxProfile, StoppedBy, Usage};
 use crate::plan;
-use crate::program::{PinnedPrograms, Program};
+use crate::profile::SetUp;
+use crate::pinned::PinnedPrograms;
+use crate::program::Program;
 use crate::run::{self, Children, Heard, Start};
 use crate::spec::{self, FileIdentity, Report, Spec, Used};
 use crate::state::{SandboxState, Unavailable};
-
-/// How the sandbox is set up.
-#[derive(Debug, Clone)]
-pub struct SandboxOptions {
-    /// False where an operator switched confinement off; every receipt then says so.
-    pub enforce: bool,
-    /// The program that is started with [`crate::HELPER_ARGUMENT`] and calls `helper_main`.
-    pub helper: PathBuf,
-    /// More host paths that calls may read, such as `/opt/tool`.
-    pub readable: Vec<PathBuf>,
-    /// The gateway's home. No call ever sees it.
-    pub home: PathBuf,
-}
 
 /// Starts programs in confinement.
 #[derive(Debug)]
