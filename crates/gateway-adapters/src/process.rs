@@ -10,9 +10,14 @@ pub(crate) fn refused(error: ToolError) -> Completion {
     Completion { has_started: false, ..Completion::in_process(Err(error)) }
 }
 
-/// Returns a call whose process was never started.
+/// Returns a call whose process was not started, or was lost.
 pub(crate) fn not_launched(error: &LaunchError, program: &Program) -> Completion {
     let described = match error {
+        LaunchError::Lost(_) => {
+            let lost = ToolError::new(ErrorKind::Indeterminate, error.to_string());
+            let evidence = Evidence::lost();
+            return Completion { result: Err(lost), has_started: true, evidence };
+        }
         LaunchError::Unavailable(unavailable) => {
             let remedies = unavailable.remedies.clone();
             ToolError::new(ErrorKind::SandboxUnavailable, unavailable.to_string())

@@ -29,7 +29,10 @@ impl Sandbox {
         Self {
             state: SandboxState::Unavailable(Unavailable {
                 missing: "this gateway was built for a kernel other than Linux".to_owned(),
-                remedies: vec!["run the gateway on Linux 5.13 or newer, in a virtual machine for example".to_owned()],
+                remedies: vec![
+                    "run the gateway on Linux 5.13 or newer, in a virtual machine for example"
+                        .to_owned(),
+                ],
             }),
         }
     }

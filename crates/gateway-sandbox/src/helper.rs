@@ -102,6 +102,10 @@ fn supervise(order: File, status: &mut Status, lifeline: &OwnedFd) -> Result<(),
     } else {
         owners::Owners::default()
     };
+    if !order.spec.is_confined {
+        // A tool can end its init here, and what it left behind must have a parent all the same.
+        process::prctl(libc::PR_SET_CHILD_SUBREAPER, 1).stage("adopt orphans")?;
+    }
     let init = process::run_in_child(namespaces(&order), &mut || {
         let ended = init::run(&order, &owners, lifeline, status);
         let code = i32::from(ended.is_err());
@@ -111,6 +115,9 @@ fn supervise(order: File, status: &mut Status, lifeline: &OwnedFd) -> Result<(),
         code
     });
     process::wait(init.stage("make namespaces")?, true).stage("wait for the init")?;
+    if !order.spec.is_confined {
+        init::kill_descendants();
+    }
     status.report(&Report::Total(children_used()));
     Ok(())
 }

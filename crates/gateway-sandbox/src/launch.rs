@@ -1,11 +1,11 @@
-//! Why no program was started.
+//! Why a program was not started, or how it was lost.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::state::Unavailable;
 
-/// Why no program was started; nothing has happened then.
+/// Why no program was started. Nothing has happened then, but for [`Self::Lost`].
 ///
 /// Each prints what the system said as well, since it is what an operator acts upon.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +45,9 @@ pub enum LaunchError {
         "the sandbox's helper cannot be used: {0}; see that the gateway's own file can be executed"
     )]
     Helper(io::Error),
+    /// The helper was lost after it began; whatever the program did until then is done.
+    #[error("the sandbox's helper was lost while the program may have run: {0}")]
+    Lost(io::Error),
 }
 
 #[cfg(can_confine)]

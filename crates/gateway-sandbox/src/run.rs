@@ -20,9 +20,10 @@ use tokio_util::sync::CancellationToken;
 use crate::HELPER_ARGUMENT;
 use crate::confinement::Limits;
 use crate::helper::STOP_POLITELY;
+use crate::launch::LaunchError;
 use crate::outcome::{Captured, StoppedBy};
 use crate::spec::Report;
-use crate::sys::spawn;
+use crate::sys::spawn::{self, Spawned};
 
 /// A stream is read on past what is kept, so that the program does not stall; up to here.
 const FLOOD_FACTOR: u64 = 8;
@@ -55,12 +56,23 @@ pub(crate) async fn run(
     start: Start<'_>,
     children: &Arc<Children>,
     cancel: &CancellationToken,
-) -> io::Result<Heard> {
-    let Start { helper, order, stdin, limits } = start;
-    let started = Instant::now();
+) -> Result<Heard, LaunchError> {
     children.reap();
-    let (process, ends) = spawn_helper(helper, order, !stdin.is_empty())?;
-    let process = Child { process: spawn::watch(process)?, children: Arc::clone(children) };
+    let spawned = spawn_helper(start.helper, start.order, !start.stdin.is_empty());
+    let spawned = spawned.map_err(LaunchError::Helper)?;
+    attend(spawned, &start, children, cancel).await.map_err(LaunchError::Lost)
+}
+
+/// Feeds and hears a helper that was started.
+async fn attend(
+    (process, ends): (Spawned, Ends),
+    start: &Start<'_>,
+    children: &Arc<Children>,
+    cancel: &CancellationToken,
+) -> io::Result<Heard> {
+    let Start { stdin, limits, .. } = *start;
+    let started = Instant::now();
+    let process = Child { process: process.watch()?, children: Arc::clone(children) };
     let Ends { stdin: stdin_pipe, stdout, stderr, status, lifeline } = ends;
     let mut stdout = Stream::new(stdout, limits.stdout_bytes);
     let mut stderr = Stream::new(stderr, limits.stderr_bytes);
@@ -117,7 +129,7 @@ struct Ends {
     lifeline: File,
 }
 
-fn spawn_helper(helper: &Path, order: &[u8], has_stdin: bool) -> io::Result<(OwnedFd, Ends)> {
+fn spawn_helper(helper: &Path, order: &[u8], has_stdin: bool) -> io::Result<(Spawned, Ends)> {
     let mut file = File::from(rustix::fs::memfd_create("allternit-order", MemfdFlags::CLOEXEC)?);
     file.write_all(order)?;
     file.rewind()?;

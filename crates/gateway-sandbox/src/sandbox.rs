@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 use crate::confinement::{Confinement, Limits, SandboxOptions};
 use crate::launch::LaunchError;
 use crate::outcome::{Exit, Finished, SandboxProfile, StoppedBy, Usage};
+use crate::pinned::PinnedPrograms;
 use crate::plan;
 use crate::profile::SetUp;
-use crate::pinned::PinnedPrograms;
 use crate::program::Program;
 use crate::run::{self, Children, Heard, Start};
 use crate::spec::{self, FileIdentity, Report, Spec, Used};
@@ -62,7 +62,7 @@ impl Sandbox {
     /// workspaces do not exist then, but it starts in the host's directory of the one it names.
     ///
     /// # Errors
-    /// Returns why nothing was started.
+    /// Returns why nothing was started, or [`LaunchError::Lost`].
     pub async fn run(
         &self,
         program: &Program,
@@ -89,7 +89,7 @@ impl Sandbox {
             stdin: &program.stdin,
             limits: &confinement.limits,
         };
-        let heard = run::run(start, &self.children, cancel).await.map_err(LaunchError::Helper)?;
+        let heard = run::run(start, &self.children, cancel).await?;
         Ending::read(heard.reports.iter(), &program.path)?.finish(heard, &spec, &confinement.limits)
     }
 
@@ -153,8 +153,14 @@ impl Ending {
     fn finish(self, heard: Heard, spec: &Spec, limits: &Limits) -> Result<Finished, LaunchError> {
         let Self { set_up, exit, used, total, .. } = self;
         if exit.is_none() && self.stopped_by.or(heard.stopped_by).is_none() {
-            let silent = "it ended before the program did, and gave no reason";
-            return Err(LaunchError::Helper(io::Error::other(silent)));
+            let silent = io::Error::other("it ended before the program did, and gave no reason");
+            // The last word before a program is executed is that it is confined.
+            let may_have_begun = set_up.is_some() || !spec.is_confined;
+            return Err(if may_have_begun {
+                LaunchError::Lost(silent)
+            } else {
+                LaunchError::Helper(silent)
+            });
         }
         // Whoever was killed together with everything else has no exit of its own.
         let exit = exit.unwrap_or(Exit::Signal(libc::SIGKILL));
@@ -196,13 +202,11 @@ async fn check(options: &SandboxOptions, children: &Arc<Children>) -> Result<(),
     let spec = plan::for_canary(options, directory.as_ref().map(|directory| &*directory.0))
         .map_err(|error| unavailable(error.to_string(), None))?;
     let limits = Limits { wall: Duration::from_secs(10), ..Limits::default() };
-    let cannot =
-        |error: &io::Error| unavailable(format!("the helper cannot be started: {error}"), None);
-    let order = spec::encode(&spec, []).map_err(|error| cannot(&error))?;
+    let order = spec::encode(&spec, []).map_err(|error| unavailable(error.to_string(), None))?;
     let start = Start { helper: &options.helper, order: &order, stdin: &[], limits: &limits };
     let heard = run::run(start, children, &CancellationToken::new())
         .await
-        .map_err(|error| cannot(&error))?;
+        .map_err(|error| unavailable(error.to_string(), None))?;
     for report in heard.reports {
         match report {
             Report::Failed { stage, errno, advice } => {

@@ -115,7 +115,8 @@ impl Job {
     /// Starts a process in this call's confinement and waits for it to end.
     ///
     /// # Errors
-    /// Returns why no process was started; then nothing has happened.
+    /// Returns why no process was started; nothing has happened then, but for
+    /// [`LaunchError::Lost`].
     pub async fn start(&self, program: &Program) -> Result<Finished, LaunchError> {
         self.sandbox.run(program, &self.confinement, &self.cancel).await
     }
@@ -156,8 +157,17 @@ pub struct Evidence {
 impl Evidence {
     /// Returns the evidence of a run inside this process, which started nothing.
     pub fn in_process() -> Self {
+        Self::of_tier("in_process")
+    }
+
+    /// Returns the evidence of a run of which nothing is known but that it may have begun.
+    pub fn lost() -> Self {
+        Self::of_tier("unknown")
+    }
+
+    fn of_tier(tier: &str) -> Self {
         Self {
-            sandbox: json!({ "tier": "in_process" }),
+            sandbox: json!({ "tier": tier }),
             exit: None,
             stdout: None,
             stderr: None,

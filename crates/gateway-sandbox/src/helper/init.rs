@@ -54,7 +54,8 @@ pub(super) fn run(
     close_standard_streams();
     watch(tool, &order.spec, lifeline, &ended, status);
     if !order.spec.is_confined {
-        kill_descendants(tool);
+        drop(process::kill(-tool, libc::SIGKILL));
+        kill_descendants();
     }
     Ok(())
 }
@@ -126,8 +127,7 @@ fn stop_politely(tool: libc::pid_t, spec: &Spec, lifeline: &OwnedFd) -> bool {
 }
 
 /// Kills what the tool left behind, where no namespace does it.
-fn kill_descendants(tool: libc::pid_t) {
-    drop(process::kill(-tool, libc::SIGKILL));
+pub(super) fn kill_descendants() {
     let own = std::process::id();
     // Orphans are adopted by this process; each round may bring the next generation.
     for _ in 0..64 {

@@ -7,6 +7,8 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::ptr;
 
+use tokio::io::unix::AsyncFd;
+
 use super::{check, check_long};
 
 /// Descriptors are moved out of the way of the child's numbers first.
@@ -15,8 +17,7 @@ const FIRST_FREE_FD: RawFd = 16;
 /// Starts a program whose descriptors 0, 1, 2, … are `fds`, with an empty environment.
 ///
 /// Every other descriptor of this process is closed in the child, since all are close-on-exec.
-/// Returns a descriptor of the process.
-pub(crate) fn spawn(program: &OsStr, args: &[&OsStr], fds: Vec<OwnedFd>) -> io::Result<OwnedFd> {
+pub(crate) fn spawn(program: &OsStr, args: &[&OsStr], fds: Vec<OwnedFd>) -> io::Result<Spawned> {
     let program = CString::new(program.as_bytes())?;
     let args: Vec<CString> =
         args.iter().map(|arg| CString::new(arg.as_bytes())).collect::<Result<_, _>>()?;
@@ -52,16 +53,35 @@ pub(crate) fn spawn(program: &OsStr, args: &[&OsStr], fds: Vec<OwnedFd>) -> io::
     if error != 0 {
         return Err(io::Error::from_raw_os_error(error));
     }
-    // SAFETY: opens a descriptor of our own child, which nobody has reaped.
-    let raw = check_long(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
-    // SAFETY: the descriptor was just made and has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+    Ok(Spawned(pid))
 }
 
-/// Watches a process's descriptor; it is readable once the process has ended.
-pub(crate) fn watch(process: OwnedFd) -> io::Result<tokio::io::unix::AsyncFd<OwnedFd>> {
-    // SAFETY: an `OwnedFd` stays open, and the same, for as long as it lives.
-    Ok(unsafe { tokio::io::unix::AsyncFd::register(process) }?)
+/// A child that runs, is not reaped, and is not watched yet.
+pub(crate) struct Spawned(libc::pid_t);
+
+impl Spawned {
+    /// Watches the process by a descriptor, which is readable once the process has ended.
+    ///
+    /// # Errors
+    /// Returns what the kernel said; the process is killed and reaped then.
+    pub(crate) fn watch(self) -> io::Result<AsyncFd<OwnedFd>> {
+        let watched = self.open().and_then(|process| {
+            // SAFETY: an `OwnedFd` stays open, and the same, for as long as it lives.
+            Ok(unsafe { AsyncFd::register(process) }?)
+        });
+        if watched.is_err() {
+            drop(super::process::kill(self.0, libc::SIGKILL));
+            drop(super::process::wait(self.0, true));
+        }
+        watched
+    }
+
+    fn open(&self) -> io::Result<OwnedFd> {
+        // SAFETY: opens a descriptor of our own child, which nobody has reaped.
+        let raw = check_long(unsafe { libc::syscall(libc::SYS_pidfd_open, self.0, 0) })?;
+        // SAFETY: the descriptor was just made and has no other owner.
+        Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+    }
 }
 
 struct Actions(libc::posix_spawn_file_actions_t);

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use gateway_sandbox::{Exit, StoppedBy};
+use gateway_sandbox::{Exit, LaunchError, StoppedBy};
 use tokio_util::sync::CancellationToken;
 
 use crate::harness::{cases, command};
@@ -20,6 +20,8 @@ cases![
     a_flood_is_stopped_and_its_start_is_kept,
     output_beyond_the_limit_is_counted,
     streams_of_both_kinds_are_drained_together,
+    a_lost_helper_leaves_it_open_what_the_program_did,
+    a_killed_init_leaves_it_open_what_the_program_did,
 ];
 
 /// The argument that makes this program run a tool for ever.
@@ -194,4 +196,36 @@ async fn streams_of_both_kinds_are_drained_together() {
     program.stdin = vec![b'x'; 300_000];
     let finished = place.run(&program).await;
     assert_eq!((finished.stderr.bytes.len(), finished.stdout.bytes.len()), (200_000, 300_000));
+}
+
+async fn a_lost_helper_leaves_it_open_what_the_program_did() {
+    // Only where it is switched off can a tool reach its own helper.
+    let place = Place::off().await;
+    let program = bash("echo x > made; kill -9 $PPID; sleep 60036");
+    let lost = place.sandbox.run(&program, &place.confinement, &CancellationToken::new()).await;
+    assert!(matches!(lost, Err(LaunchError::Lost(_))), "{lost:?}");
+    assert!(place.run_directory().join("made").exists());
+    check_nothing_is_left("60036");
+}
+
+async fn a_killed_init_leaves_it_open_what_the_program_did() {
+    let place = Place::new().await;
+    let program = bash("echo x > made; exec sleep 60036");
+    let cancel = CancellationToken::new();
+    let run = place.sandbox.run(&program, &place.confinement, &cancel);
+    let kill = async {
+        until(|| !processes_with("sleep\x0060036").is_empty()).await;
+        kill_parent_of(&processes_with("sleep\x0060036")[0]);
+    };
+    let (lost, ()) = tokio::join!(run, kill);
+    assert!(matches!(lost, Err(LaunchError::Lost(_))), "{lost:?}");
+    assert!(place.run_directory().join("made").exists());
+    until(|| processes_with("60036").is_empty()).await;
+}
+
+fn kill_parent_of(process: &str) {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:\t")).unwrap();
+    let parent = rustix::process::Pid::from_raw(parent.parse().unwrap()).unwrap();
+    rustix::process::kill_process(parent, rustix::process::Signal::KILL).unwrap();
 }
