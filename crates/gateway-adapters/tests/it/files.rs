@@ -324,3 +324,18 @@ async fn a_workspace_that_is_granted_read_only_is_only_read() {
     assert_ne!(written["exit_code"], 0);
     assert_eq!(fixture.succeeds("file_read", json!({"path": guide})).await, read);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edit_that_would_make_a_huge_file_changes_nothing() {
+    let before = "a".repeat(8_000);
+    let fixture = Fixture::with(&[("a.txt", &before)]).await;
+    let edits = json!([
+        {"old_text": "a", "new_text": "ab", "replace_all": true},
+        {"old_text": "a", "new_text": "x".repeat(1 << 20), "replace_all": true},
+    ]);
+    let input = json!({"path": "a.txt", "edits": edits});
+    fixture
+        .check_refused("file_edit", input, "validation_failed", "larger than 16777216 bytes")
+        .await;
+    assert_eq!(fixture.read("a.txt"), before);
+}
