@@ -11,7 +11,7 @@ use gateway_engine::{Completion, Job};
 use gateway_model::{ErrorKind, ToolError, ToolOutput};
 
 use super::input::Input;
-use super::reach::{Directories, GrantedDirectories, Stop};
+use super::reach::{Directories, GrantedDirectories, Place, Stop};
 use crate::process;
 use crate::sdk::{Executor, Running};
 
@@ -21,6 +21,18 @@ pub(super) struct Call {
     pub(super) input: Input,
     pub(super) directories: Directories,
     pub(super) stop: Stop,
+}
+
+impl Call {
+    /// Writes a whole file, unless the call must stop.
+    ///
+    /// INVARIANT: what a call has computed for too long is not written any more, because its
+    /// outcome is told by then and another call may have the file.
+    fn write(&self, place: &Place<'_>, content: &[u8]) -> Result<(), ToolError> {
+        self.stop.check()?;
+        let scoped = &place.directory.scoped;
+        scoped.write(&place.relative, content).map_err(|error| place.failed(&error))
+    }
 }
 
 /// What an in-process tool does. It blocks, and looks at [`Call::stop`] between its steps.
@@ -54,5 +66,34 @@ impl Executor for InProcess {
                 }
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn a_call_that_must_stop_changes_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("a.txt");
+        std::fs::File::create(&file).unwrap();
+        let check = |tool: InProcessTool, input: Value| {
+            let Value::Object(input) = input else { panic!("an input is an object") };
+            let granted = GrantedDirectories::workspace(directory.path().to_owned());
+            let directories = granted.open().unwrap();
+            let call = Call { input: Input(input), directories, stop: Stop::at_once() };
+            assert_eq!(tool(&call).unwrap_err().kind, ErrorKind::Cancelled);
+            let names: Vec<_> = std::fs::read_dir(&directory).unwrap().collect();
+            assert_eq!((names.len(), file.metadata().unwrap().len()), (1, 0));
+        };
+        check(write::run, json!({"path": "a.txt", "content": "late"}));
+        check(write::run, json!({"path": "new/b.txt", "content": "late"}));
+        // Without an edit nothing but the write itself is left to be stopped.
+        check(edit::run, json!({"path": "a.txt", "edits": []}));
+        check(operations::run, json!({"op": "mkdir", "path": "new"}));
+        check(operations::run, json!({"op": "move", "path": "a.txt", "to": "b.txt"}));
+        check(operations::run, json!({"op": "copy", "path": "a.txt", "to": "b.txt"}));
     }
 }

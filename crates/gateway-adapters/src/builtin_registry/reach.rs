@@ -33,6 +33,13 @@ impl GrantedDirectories {
         }
     }
 
+    /// Returns one writable workspace, `/workspace/app`.
+    #[cfg(test)]
+    pub(super) fn workspace(host: PathBuf) -> Self {
+        let seen_as = "/workspace/app".to_owned();
+        Self { working_directory: seen_as.clone(), directories: vec![(seen_as, host, true)] }
+    }
+
     /// Opens the directories.
     ///
     /// # Errors
@@ -189,6 +196,14 @@ impl Stop {
     pub(super) fn never() -> Self {
         let limit = Duration::from_secs(3_600);
         Self { cancel: CancellationToken::new(), deadline: Instant::now() + limit, limit }
+    }
+
+    /// Returns a stop that has come already.
+    #[cfg(test)]
+    pub(super) fn at_once() -> Self {
+        let stop = Self::never();
+        stop.cancel.cancel();
+        stop
     }
 
     /// Returns `Err` once the call was cancelled or its time is up.

@@ -76,7 +76,7 @@ pub(in super::super) fn run(call: &Call) -> Result<ToolOutput, ToolError> {
         })?;
         replacements.push(count);
     }
-    scoped.write(&place.relative, &content).map_err(|error| place.failed(&error))?;
+    call.write(&place, &content)?;
     Ok(ToolOutput::from_value(json!({
         "path": call.directories.shown(&place),
         "replacements": replacements,

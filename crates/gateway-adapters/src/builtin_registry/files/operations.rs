@@ -98,6 +98,7 @@ pub(in super::super) fn run(call: &Call) -> Result<ToolOutput, ToolError> {
     let target = target(call, operation)?;
     let mut answer = Map::new();
     answer.insert("path".to_owned(), call.directories.shown(&place).into());
+    call.stop.check()?;
     match (operation, target) {
         (Operation::Move, Some(target)) => {
             move_to(&place, &target)?;
