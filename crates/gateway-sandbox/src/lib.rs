@@ -26,6 +26,8 @@ mod profile;
 #[cfg(can_confine)]
 mod remedies;
 #[cfg(can_confine)]
+mod repository;
+#[cfg(can_confine)]
 mod run;
 #[cfg(can_confine)]
 mod run_directory;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::confinement::{Confinement, Limits, SandboxOptions};
 use crate::launch::LaunchError;
 use crate::program::Program;
+use crate::repository;
 use crate::spec::{Binding, FileIdentity, ProcessLimits, Spec, Task};
 
 /// Trees of the host that every call sees.
@@ -158,7 +159,12 @@ fn directories(confinement: &Confinement) -> Result<Vec<Binding>, LaunchError> {
             (true, Some(parent), Some(name)) => canonical(parent, &seen_as)?.join(name),
             _ => canonical(host, &seen_as)?,
         };
-        bindings.push(Binding { host, seen_as, is_writable, is_owned: true });
+        let directory = Binding { host, seen_as, is_writable, is_owned: true };
+        let is_workspace = !(has_run && position == 0);
+        let repository =
+            if is_workspace && is_writable { repository::bindings(&directory) } else { Vec::new() };
+        bindings.push(directory);
+        bindings.extend(repository);
     }
     Ok(bindings)
 }

@@ -17,6 +17,7 @@ use crate::pinned::PinnedPrograms;
 use crate::plan;
 use crate::profile::SetUp;
 use crate::program::Program;
+use crate::repository::AbsentParts;
 use crate::run::{self, Children, Heard, Start};
 use crate::spec::{self, FileIdentity, Report, Spec, Used};
 use crate::state::{SandboxState, Unavailable};
@@ -89,6 +90,7 @@ impl Sandbox {
             stdin: &program.stdin,
             limits: &confinement.limits,
         };
+        let _absent = AbsentParts::of(confinement);
         let heard = run::run(start, &self.children, cancel).await?;
         Ending::read(heard.reports.iter(), &program.path)?.finish(heard, &spec, &confinement.limits)
     }

@@ -15,6 +15,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::input::refuse;
 
+/// Where git keeps a repository's state, which is no part of a project's files.
+pub(super) const GIT_DIRECTORY: &str = ".git";
+
 /// The directories of a call, not yet opened.
 #[derive(Debug, Clone)]
 pub(super) struct GrantedDirectories {
@@ -161,6 +164,29 @@ impl Place<'_> {
             Some(FileKind::Other) => "is not a regular file",
         };
         Err(ToolError::new(ErrorKind::Execution, format!("{}: {refused}", self.whole())))
+    }
+
+    /// Says whether the place belongs to a git repository's own state in a workspace.
+    ///
+    /// Hooks and settings in it make git run programs, for whoever works in the workspace next.
+    pub(super) fn is_in_repository(&self) -> bool {
+        let mut components = self.relative.split('/');
+        !self.is_in_run() && components.any(|name| name.eq_ignore_ascii_case(GIT_DIRECTORY))
+    }
+
+    /// Refuses to change a git repository's own state in a workspace.
+    ///
+    /// # Errors
+    /// Refuses the field of the input that named the place.
+    pub(super) fn check_may_change(&self, field: &str) -> Result<(), ToolError> {
+        if !self.is_in_repository() {
+            return Ok(());
+        }
+        let reason = format!(
+            "{} is of a git repository, whose hooks and settings run programs; change it with git, in bash",
+            self.whole()
+        );
+        Err(refuse(field, reason))
     }
 
     /// Returns the error for a file operation here that failed.

@@ -60,6 +60,7 @@ pub(in super::super) fn output_schema() -> Value {
 
 pub(in super::super) fn run(call: &Call) -> Result<ToolOutput, ToolError> {
     let place = call.directories.place("/path", call.input.text("path"))?;
+    place.check_may_change("/path")?;
     if !place.check_replaceable()? {
         return Err(place.fault("does not exist; create it with file_write"));
     }

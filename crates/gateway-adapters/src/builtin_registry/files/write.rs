@@ -32,6 +32,7 @@ pub(in super::super) fn output_schema() -> Value {
 
 pub(in super::super) fn run(call: &Call) -> Result<ToolOutput, ToolError> {
     let place = call.directories.place("/path", call.input.text("path"))?;
+    place.check_may_change("/path")?;
     let content = call.input.text("content").as_bytes();
     let exists = place.check_replaceable()?;
     call.write(&place, content)?;
