@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::confinement::{Confinement, Limits, SandboxOptions};
 use crate::launch::LaunchError;
-use crate::program::Program;
+use crate::program::{Program, in_home, is_in_home};
 use crate::repository;
 use crate::spec::{Binding, FileIdentity, ProcessLimits, Spec, Task};
 
@@ -21,6 +21,7 @@ pub(crate) fn for_program(
     identity: Option<FileIdentity>,
     confinement: &Confinement,
 ) -> Result<Spec, LaunchError> {
+    check_program(&options.home, &program.path)?;
     let task = |cwd: PathBuf| Task::Execute {
         program: program.path.clone(),
         identity,
@@ -133,6 +134,13 @@ fn real_home(options: &SandboxOptions) -> PathBuf {
 
 fn is_system(path: &Path) -> bool {
     SYSTEM.iter().any(|tree| path.starts_with(tree))
+}
+
+/// Refuses a program that is a file of the gateway's home: another run's, or the gateway's own.
+fn check_program(home: &Path, program: &Path) -> Result<(), LaunchError> {
+    let unreadable = |error| LaunchError::ProgramUnreadable { path: program.to_owned(), error };
+    let host = program.canonicalize().map_err(unreadable)?;
+    if is_in_home(&host, home) { Err(unreadable(in_home())) } else { Ok(()) }
 }
 
 /// Shows a program that lies outside of what is shown already: its file alone.

@@ -16,7 +16,7 @@ use crate::outcome::{Exit, Finished, SandboxProfile, StoppedBy, Usage};
 use crate::pinned::PinnedPrograms;
 use crate::plan;
 use crate::profile::SetUp;
-use crate::program::Program;
+use crate::program::{self, Program, ResolveError, ResolvedProgram};
 use crate::repository::AbsentParts;
 use crate::run::{self, Children, Heard, Start};
 use crate::spec::{self, FileIdentity, Report, Spec, Used};
@@ -51,6 +51,19 @@ impl Sandbox {
     /// Returns what confines processes.
     pub fn state(&self) -> &SandboxState {
         &self.state
+    }
+
+    /// Finds a command: an absolute path, or a bare name in a search path. Never a file of the
+    /// gateway's home.
+    ///
+    /// # Errors
+    /// Names the command and what was expected, in the same words whatever is there instead.
+    pub fn resolve_program(
+        &self,
+        command: &str,
+        search: &[PathBuf],
+    ) -> Result<ResolvedProgram, ResolveError> {
+        program::resolve_program(command, search, &self.options.home)
     }
 
     /// Runs a program in a confinement until it ends or is stopped.

@@ -56,7 +56,8 @@ impl ToolGateway {
     ) -> Result<Registered, RegistrationError> {
         let executor = &self.inner.executor;
         let _one_at_a_time = self.inner.registering.lock().await;
-        let stored = StoredRegistration::resolve(registration, &self.inner.search_path)?;
+        let stored =
+            StoredRegistration::resolve(registration, &executor.sandbox, &self.inner.search_path)?;
         let candidate = stored.compile(1, ToolSource::Registered)?;
         executor
             .adapters
