@@ -12,6 +12,7 @@ use gateway_model::{ErrorKind, ToolError, ToolOutput};
 
 use super::input::Input;
 use super::reach::{Directories, GrantedDirectories, Place, Stop};
+use super::threads::THREADS;
 use crate::process;
 use crate::sdk::{Executor, Running};
 
@@ -51,9 +52,17 @@ impl Executor for InProcess {
     fn execute(&self, job: Job) -> Running {
         let tool = self.0;
         Box::pin(async move {
-            let (granted, stop) = (GrantedDirectories::of(&job), Stop::of(&job));
-            let input = Input(job.input().clone());
-            let work = move || tool(&Call { input, directories: granted.open()?, stop });
+            let stop = Stop::of(&job);
+            let thread = match THREADS.take(&stop).await {
+                Ok(thread) => thread,
+                Err(error) => return process::refused(error),
+            };
+            // What cannot be stopped keeps the thread and the job until it has returned.
+            let work = move || {
+                let result = work(tool, &job, stop);
+                drop((job, thread));
+                result
+            };
             match tokio::task::spawn_blocking(work).await {
                 Ok(Err(error)) if error.kind == ErrorKind::ValidationFailed => {
                     process::refused(error)
@@ -67,6 +76,12 @@ impl Executor for InProcess {
             }
         })
     }
+}
+
+fn work(tool: InProcessTool, job: &Job, stop: Stop) -> Result<ToolOutput, ToolError> {
+    stop.check()?;
+    let directories = GrantedDirectories::of(job).open()?;
+    tool(&Call { input: Input(job.input().clone()), directories, stop })
 }
 
 #[cfg(test)]

@@ -232,6 +232,19 @@ impl Stop {
         stop
     }
 
+    /// Waits until the call must stop, and returns the error that says so. Cancel-safe.
+    pub(super) async fn come(&self) -> ToolError {
+        loop {
+            if let Err(error) = self.check() {
+                return error;
+            }
+            tokio::select! {
+                () = self.cancel.cancelled() => {}
+                () = tokio::time::sleep_until(self.deadline) => {}
+            }
+        }
+    }
+
     /// Returns `Err` once the call was cancelled or its time is up.
     pub(super) fn check(&self) -> Result<(), ToolError> {
         if self.cancel.is_cancelled() {
