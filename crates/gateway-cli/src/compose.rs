@@ -88,6 +88,7 @@ pub(crate) async fn open(config: &Config) -> Result<Assembly, Failure> {
         listener,
         http: HttpOptions {
             operator_token: Some(operator_token),
+            needs_token: config.is_reached_through_others(),
             allowed_hosts: config.http.allowed_hosts.clone(),
             allowed_origins: config.http.allowed_origins.clone(),
         },
