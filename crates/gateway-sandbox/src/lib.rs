@@ -36,6 +36,8 @@ mod sandbox;
 #[cfg(can_confine)]
 mod scoped_dir;
 #[cfg(can_confine)]
+mod space;
+#[cfg(can_confine)]
 mod spec;
 #[cfg(can_confine)]
 mod sys;

@@ -85,6 +85,7 @@ fn process_limits(limits: &Limits) -> ProcessLimits {
         processes: limits.processes,
         open_files: limits.open_files,
         file_bytes: limits.file_bytes,
+        free_bytes: limits.free_bytes,
         tmp_bytes: limits.tmp_bytes,
     }
 }

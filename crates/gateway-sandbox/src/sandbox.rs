@@ -152,6 +152,7 @@ impl Ending {
                     ending.set_up = Some(SetUp { landlock_abi: *landlock_abi, is_root: *is_root });
                 }
                 Report::MemoryLimit => ending.stopped_by = Some(StoppedBy::MemoryLimit),
+                Report::DiskFull => ending.stopped_by = Some(StoppedBy::DiskFull),
                 Report::CpuLimit => ending.stopped_by = Some(StoppedBy::CpuLimit),
                 Report::Ended { exit, signal, used } => {
                     let by_signal = Exit::Signal(signal.unwrap_or(libc::SIGKILL));
@@ -234,6 +235,7 @@ async fn check(options: &SandboxOptions, children: &Arc<Children>) -> Result<(),
             | Report::Confined { .. }
             | Report::MemoryLimit
             | Report::CpuLimit
+            | Report::DiskFull
             | Report::Ended { .. }
             | Report::Total(_) => {}
         }

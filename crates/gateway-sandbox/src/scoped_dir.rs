@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use rustix::path::Arg;
 
 use crate::file::{FileError, FileKind, Metadata};
+use crate::space;
 use crate::sys::file_user::FileUser;
 
 /// Entries of one directory that are listed at most.
@@ -165,6 +166,7 @@ impl ScopedDir {
         if old.is_some_and(|old| FileType::from_raw_mode(old.st_mode) == FileType::Directory) {
             return Err(refused(path, "is a directory", io::ErrorKind::IsADirectory));
         }
+        space::check_room(&self.fd, bytes.len()).map_err(|error| fault(path, &error))?;
         let mode = old.filter(|old| FileType::from_raw_mode(old.st_mode) == FileType::RegularFile);
         let mode = mode.map(|old| Mode::from_raw_mode(old.st_mode & 0o777)).or(mode_if_new);
         replace(&directory, name, bytes, mode).map_err(|error| fault(path, &error))
