@@ -51,6 +51,8 @@ pub(crate) struct Summary {
     pub(crate) address: SocketAddr,
     /// Its home, without symbolic links.
     pub(crate) home: PathBuf,
+    /// Whether it runs as root.
+    pub(crate) is_root: bool,
     /// What confines processes.
     pub(crate) sandbox: SandboxState,
     /// What calls reach besides their run.
@@ -98,6 +100,7 @@ pub(crate) async fn open(config: &Config) -> Result<Assembly, Failure> {
         summary: Summary {
             address,
             home,
+            is_root: rustix::process::geteuid().is_root(),
             sandbox: state,
             workspaces,
             tools: (built_in, tools.len() - built_in),

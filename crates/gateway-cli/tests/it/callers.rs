@@ -81,3 +81,22 @@ fn connections_that_idle_leave_room_for_calls() {
     assert!(sockets(gateway.process()) < 50, "connections take most of what may be open");
     drop(idle);
 }
+
+#[test]
+fn the_doctor_says_what_holds_for_the_gateway_that_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let workspace = directory.path().join("work");
+    std::fs::create_dir(&workspace).unwrap();
+    let workspace = workspace.to_str().unwrap();
+    let gateway = Gateway::start(&["--sandbox", "off", "--workspace", workspace]);
+    let output = gateway.cli(&["doctor"]);
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(printed.contains("unless the gateway was started with --workspace"), "{printed}");
+    assert!(printed.contains("warn  sandbox        is switched off"), "{printed}");
+    let is_root = rustix::process::geteuid().is_root();
+    assert_eq!(
+        printed.contains("warn  user           the gateway is run as root"),
+        is_root,
+        "{printed}"
+    );
+}
