@@ -83,6 +83,7 @@ async fn open(home: &Path) -> Result<ToolGateway, Failure> {
         sandbox: Sandbox::probe(sandbox).await,
         clock,
         local: gateway_adapters::local(),
+        http: gateway_adapters::http(Egress::open(EgressOptions::public_internet())?),
         sdk: Arc::new(SdkAdapter::with_builtins().with("greet", greet)),
     };
     let options = GatewayOptions {

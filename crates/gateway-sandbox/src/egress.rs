@@ -43,6 +43,14 @@ pub struct EgressOptions {
     pub resolver: Arc<dyn Resolve>,
 }
 
+impl EgressOptions {
+    /// Returns what holds where an operator says nothing: the public internet alone, by the
+    /// system's resolver, with the certificate authorities that the system trusts.
+    pub fn public_internet() -> Self {
+        Self { allow_private: Vec::new(), ca_file: None, resolver: Arc::new(SystemResolver::new()) }
+    }
+}
+
 /// Opens outbound connections; one for the whole gateway.
 pub struct Egress {
     allow_private: Vec<AddressRule>,

@@ -134,6 +134,17 @@ pub enum HttpError {
         /// What failed, such as a certificate that is not trusted or is for another name.
         source: std::io::Error,
     },
+    /// The certificate leads to no authority that is trusted; nothing was sent.
+    #[error(
+        "the certificate of {origin} is signed by nobody this gateway trusts; an operator adds its authority with \
+         [egress] ca_file"
+    )]
+    Untrusted {
+        /// The origin.
+        origin: String,
+        /// What the handshake said.
+        source: std::io::Error,
+    },
     /// The deadline passed.
     #[error("{origin} let the request time out at {}", phase.as_str())]
     TimedOut {
@@ -254,7 +265,13 @@ impl Egress {
                 origin: origin(),
                 phase: HttpPhase::Handshake,
             })?
-            .map_err(|source| HttpError::Tls { origin: origin(), source })?;
+            .map_err(|source| {
+                let origin = origin();
+                match super::tls::is_untrusted(&source) {
+                    true => HttpError::Untrusted { origin, source },
+                    false => HttpError::Tls { origin, source },
+                }
+            })?;
         Connection::open(url, address, secured).await
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use gateway_model::Host;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{CertificateError, ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -89,6 +89,12 @@ impl Trust {
         };
         self.connector.connect(name, stream).await
     }
+}
+
+/// Says whether a handshake failed because nobody who is trusted signed the certificate.
+pub(super) fn is_untrusted(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    matches!(inner, Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)))
 }
 
 fn add_operators(roots: &mut RootCertStore, path: &Path) -> Result<(), TrustError> {
