@@ -1,5 +1,6 @@
 //! Which addresses are on the public internet, and which others an operator lists.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
@@ -143,6 +144,21 @@ impl AddressRule {
     }
 }
 
+impl fmt::Display for AddressRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = if self.network.is_ipv4() { 32 } else { 128 };
+        let network = match self.host_bits {
+            0 => self.network.to_string(),
+            host_bits => format!("{}/{}", self.network, width - host_bits),
+        };
+        match self.port {
+            None => f.write_str(&network),
+            Some(port) if self.network.is_ipv4() => write!(f, "{network}:{port}"),
+            Some(port) => write!(f, "[{network}]:{port}"),
+        }
+    }
+}
+
 impl FromStr for AddressRule {
     type Err = InvalidAddressRule;
 
@@ -219,6 +235,7 @@ mod tests {
     #[track_caller]
     fn check_rule(rule: &str, address: &str, port: u16, is_admitted: bool) {
         let parsed: AddressRule = rule.parse().unwrap();
+        assert_eq!(parsed.to_string(), rule);
         assert_eq!(parsed.admits(address.parse().unwrap(), port), is_admitted, "{rule} {address}");
     }
 
