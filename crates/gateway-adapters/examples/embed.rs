@@ -13,7 +13,9 @@ use gateway_ledger::{Ledger, LedgerOptions};
 use gateway_model::wire::RegisterTool;
 use gateway_model::{Face, Principal, SystemClock, ToolError, ToolOutput};
 use gateway_policy::{Policy, PolicyOptions};
-use gateway_sandbox::{HELPER_ARGUMENT, Sandbox, SandboxOptions, helper_main};
+use gateway_sandbox::{
+    Egress, EgressOptions, HELPER_ARGUMENT, Sandbox, SandboxOptions, helper_main,
+};
 use serde_json::{Value, json};
 
 type Failure = Box<dyn std::error::Error>;

@@ -153,8 +153,7 @@ pub(crate) fn sandbox_options(config: &Config, home: &Path) -> SandboxOptions {
 
 fn open_egress(config: &Config) -> Result<Egress, Failure> {
     let EgressSettings { allow_private, ca_file } = config.egress.clone();
-    let options =
-        EgressOptions { allow_private, ca_file, ..EgressOptions::public_internet() };
+    let options = EgressOptions { allow_private, ca_file, ..EgressOptions::public_internet() };
     Egress::open(options).map_err(unstartable)
 }
 

@@ -173,7 +173,7 @@ fn check_enforceable(registration: &RegisterTool) -> Result<(), RegistrationErro
     match registration.limits.network {
         NetworkLimit::None => Ok(()),
         NetworkLimit::DomainAllowlist(_) | NetworkLimit::Unrestricted => Err(RegistrationError::Invalid(
-            "/resource_limits/network: this version confines tools to no network at all; expected \"None\"".to_owned(),
+            "/resource_limits/network: this version confines tools other than Http ones to no network at all; expected \"None\"".to_owned(),
         )),
     }
 }

@@ -282,7 +282,7 @@ impl Egress {
         response: Response<Incoming>,
         bounds: &HttpBounds<'_>,
     ) -> Result<HttpResponse, HttpError> {
-        let Answered { url, connection, hops } = answered;
+        let Answered { url, mut connection, hops } = answered;
         let (head, mut incoming) = response.into_parts();
         let is_success = head.status.is_success();
         let most = if is_success { bounds.max_body_bytes } else { bounds.max_error_bytes };
@@ -300,7 +300,7 @@ impl Egress {
                 return Err(HttpError::Broken { origin, phase, source });
             }
         };
-        if is_complete {
+        if is_complete && connection.becomes_ready().await {
             let key = PoolKey::of(url, bounds.partition);
             self.pool.put(key, connection, &head.headers);
         }

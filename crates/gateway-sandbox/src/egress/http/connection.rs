@@ -1,6 +1,7 @@
 //! One HTTP/1.1 connection and the task that drives it.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use gateway_model::HttpUrl;
 use http_body_util::Full;
@@ -11,7 +12,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{HttpError, HttpPhase, HttpProgress, HttpRequest};
 
@@ -19,6 +20,9 @@ use super::{HttpError, HttpPhase, HttpProgress, HttpRequest};
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// Headers of one answer.
 const MAX_HEADERS: usize = 128;
+
+/// How long a connection whose answer is read may take to become idle.
+const IDLE_TIME: Duration = Duration::from_millis(50);
 
 /// A connection that serves one request at a time.
 pub(super) struct Connection {
@@ -65,6 +69,11 @@ impl Connection {
     /// Says whether the connection is open and idle, as far as this side can know.
     pub(super) fn is_ready(&self) -> bool {
         self.sender.is_ready() && !self.driver.is_empty()
+    }
+
+    /// Waits until the connection can serve again; false where it cannot, or not at once.
+    pub(super) async fn becomes_ready(&mut self) -> bool {
+        matches!(timeout(IDLE_TIME, self.sender.ready()).await, Ok(Ok(())))
     }
 
     /// Writes a request and waits for the head of its answer.
