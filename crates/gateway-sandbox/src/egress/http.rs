@@ -238,7 +238,7 @@ impl Egress {
                 Ok(response) => return Ok((kept, response)),
                 // A server may close a kept connection at the moment of its use. Nothing was
                 // answered, and the request may be repeated.
-                Err(HttpError::Broken { .. }) => {}
+                Err(HttpError::Broken { source, .. }) if !source.is_parse() => {}
                 Err(error) => return Err(error),
             }
         }
