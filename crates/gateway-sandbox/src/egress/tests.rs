@@ -169,6 +169,15 @@ struct TlsPeer {
 
 impl TlsPeer {
     async fn start(name: &str, change: impl FnOnce(&mut CertificateParams)) -> Self {
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+        Self::answering(name, answer, change).await
+    }
+
+    async fn answering(
+        name: &str,
+        answer: &'static [u8],
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> Self {
         let mut authority = CertificateParams::new(Vec::new()).unwrap();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority =
@@ -192,7 +201,7 @@ impl TlsPeer {
         let address = listener.local_addr().unwrap();
         let requests = Arc::new(AtomicUsize::new(0));
         let mut server = JoinSet::new();
-        server.spawn(serve(listener, config, Arc::clone(&requests)));
+        server.spawn(serve(listener, config, answer, Arc::clone(&requests)));
         Self { address, requests, directory, _server: server }
     }
 
@@ -209,10 +218,14 @@ fn write_pem(path: &std::path::Path, certificate: &CertificateDer<'_>) {
     std::fs::write(path, pem).unwrap();
 }
 
-async fn serve(listener: TcpListener, config: ServerConfig, requests: Arc<AtomicUsize>) {
+async fn serve(
+    listener: TcpListener,
+    config: ServerConfig,
+    answer: &'static [u8],
+    requests: Arc<AtomicUsize>,
+) {
     let acceptor = TlsAcceptor::from(Arc::new(config));
-    loop {
-        let (stream, _from) = listener.accept().await.unwrap();
+    while let Ok((stream, _from)) = listener.accept().await {
         let Ok(mut secured) = acceptor.accept(stream).await else { continue };
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -222,39 +235,47 @@ async fn serve(listener: TcpListener, config: ServerConfig, requests: Arc<Atomic
         }
         if head.ends_with(b"\r\n\r\n") {
             requests.fetch_add(1, Ordering::Relaxed);
-            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
             secured.write_all(answer).await.unwrap();
         }
     }
 }
 
-/// Asks the peer by a name; returns the answer, or what went wrong before anything was sent.
-async fn ask(peer: &TlsPeer, ca_file: Option<PathBuf>, name: &str) -> Result<Vec<u8>, String> {
+/// Asks for `/` at a port of this machine by a name; says what happened and whether it was sent.
+async fn send(
+    address: SocketAddr,
+    ca_file: Option<PathBuf>,
+    name: &str,
+    patience: Duration,
+) -> (Result<HttpResponse, HttpError>, bool) {
     let names = Names::of(&[("peer.test", &["127.0.0.1"]), ("other.test", &["127.0.0.1"])]);
-    let egress = egress(&[peer.address], &names, ca_file);
+    let egress = egress(&[address], &names, ca_file);
     let request = HttpRequest {
         method: Method::GET,
-        url: format!("https://{name}:{}/", peer.address.port()).parse().unwrap(),
+        url: format!("https://{name}:{}/", address.port()).parse().unwrap(),
         headers: HeaderMap::new(),
         body: Bytes::new(),
         is_repeatable: true,
     };
     let bounds = HttpBounds {
         rules: &HostRules::Any,
-        deadline: in_a_while(),
+        deadline: Instant::now() + patience,
         max_body_bytes: 10,
         max_error_bytes: 10,
         partition: Digest([0; 32]),
     };
     let progress = HttpProgress::default();
-    match egress.send(request, &bounds, &progress).await {
-        Ok(response) => Ok(response.body),
-        Err(error) => {
-            assert!(!progress.is_sent(), "{error}");
-            let source = std::error::Error::source(&error).map(ToString::to_string);
-            Err(format!("{error}: {}", source.unwrap_or_default()))
-        }
-    }
+    let answered = egress.send(request, &bounds, &progress).await;
+    (answered, progress.is_sent())
+}
+
+/// Asks the peer by a name; returns the answer, or what went wrong before anything was sent.
+async fn ask(peer: &TlsPeer, ca_file: Option<PathBuf>, name: &str) -> Result<Vec<u8>, String> {
+    let (answered, is_sent) = send(peer.address, ca_file, name, Duration::from_secs(20)).await;
+    answered.map(|response| response.body).map_err(|error| {
+        assert!(!is_sent, "{error}");
+        let source = std::error::Error::source(&error).map(ToString::to_string);
+        format!("{error}: {}", source.unwrap_or_default())
+    })
 }
 
 #[tokio::test]
@@ -290,6 +311,25 @@ async fn an_expired_certificate_and_a_peer_without_tls_are_refused() {
     });
     let error = ask(&plain, Some(plain.ca_file()), "peer.test").await.unwrap_err();
     assert!(error.contains("no TLS connection"), "{error}");
+}
+
+#[tokio::test]
+async fn a_handshake_that_never_ends_and_a_body_that_is_cut_are_told_apart() {
+    // Connections wait in the backlog, and nobody ever says a word.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let patience = Duration::from_secs(1);
+    let (answered, is_sent) = send(silent.local_addr().unwrap(), None, "peer.test", patience).await;
+    let error = answered.unwrap_err();
+    assert!(matches!(error, HttpError::TimedOut { phase: HttpPhase::Handshake, .. }), "{error}");
+    assert!(!is_sent);
+
+    // Without TLS's own farewell, an end of the stream may be somebody's cut.
+    let peer = TlsPeer::answering("peer.test", b"HTTP/1.1 200 OK\r\n\r\npart", |_leaf| {}).await;
+    let patience = Duration::from_secs(20);
+    let (answered, is_sent) = send(peer.address, Some(peer.ca_file()), "peer.test", patience).await;
+    let error = answered.unwrap_err();
+    assert!(matches!(error, HttpError::Broken { phase: HttpPhase::Body, .. }), "{error}");
+    assert!(is_sent);
 }
 
 #[tokio::test]
