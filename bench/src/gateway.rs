@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) async fn serve(listener: TcpListener, home: &Path) -> anyhow::Result<()> {
     let gateway = open(home).await?;
     let http = HttpOptions {
+        needs_token: false,
         operator_token: None,
         allowed_hosts: Vec::new(),
         allowed_origins: Vec::new(),

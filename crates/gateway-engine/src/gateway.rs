@@ -74,16 +74,6 @@ pub enum BuildError {
         /// What is wrong with it.
         reason: String,
     },
-    /// A stored registration cannot be read.
-    #[error(
-        "registered tool {id}: {reason}; remove it with `tools rm {id}` or restore the ledger from a backup"
-    )]
-    Stored {
-        /// The tool.
-        id: String,
-        /// What is wrong with it.
-        reason: String,
-    },
     /// The ledger could not be read or written.
     #[error("the ledger could not be used")]
     Ledger(#[source] gateway_ledger::LedgerError),
@@ -118,6 +108,8 @@ pub struct Health {
     pub is_accepting: bool,
     /// Calls that are under way.
     pub calls_running: usize,
+    /// Those of them that wait for another call: one with their key, or one they conflict with.
+    pub calls_waiting: usize,
     /// Tools that are registered, built-ins included.
     pub tools: usize,
 }
@@ -139,7 +131,7 @@ impl ToolGateway {
         let catalog = ToolCatalog::default();
         for registration in builtins {
             let id = registration.id.to_string();
-            let tool = StoredRegistration::resolve(registration, &[])
+            let tool = StoredRegistration::resolve(registration, &parts.sandbox, &[])
                 .and_then(|stored| stored.compile(1, ToolSource::Builtin))
                 .map_err(|error| BuildError::Builtin { id, reason: error.to_string() })?;
             catalog.insert(Arc::new(tool));
@@ -289,6 +281,7 @@ impl ToolGateway {
             sandbox: executor.sandbox.state().clone(),
             is_accepting: !self.inner.closing.is_cancelled(),
             calls_running: self.inner.calls_running.load(Ordering::Relaxed),
+            calls_waiting: executor.ledger.joiners() + executor.scheduler.waiting(),
             tools: executor.catalog.len(),
         }
     }

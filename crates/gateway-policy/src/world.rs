@@ -135,6 +135,7 @@ impl World {
                 ("replaces".to_owned(), RestrictedExpression::new_bool(context.replaces)),
                 ("enforceable".to_owned(), RestrictedExpression::new_bool(context.is_enforceable)),
             ],
+            Action::Remove => Vec::new(),
             Action::Execute(context) => self.call_attributes(context),
         };
         pairs.push(("approval".to_owned(), approval(is_approved)?));

@@ -27,6 +27,8 @@ mod profile;
 #[cfg(can_confine)]
 mod remedies;
 #[cfg(can_confine)]
+mod repository;
+#[cfg(can_confine)]
 mod run;
 #[cfg(can_confine)]
 mod run_directory;
@@ -34,6 +36,8 @@ mod run_directory;
 mod sandbox;
 #[cfg(can_confine)]
 mod scoped_dir;
+#[cfg(can_confine)]
+mod space;
 #[cfg(can_confine)]
 mod spec;
 #[cfg(can_confine)]
@@ -52,7 +56,7 @@ pub use file::{FileError, FileKind, Metadata};
 pub use helper::helper_main;
 pub use launch::LaunchError;
 pub use outcome::{Captured, Exit, Finished, SandboxProfile, StoppedBy, Usage};
-pub use program::{Program, ResolveError, ResolvedProgram, resolve_program};
+pub use program::{Program, ResolveError, ResolvedProgram};
 #[cfg(can_confine)]
 pub use run_directory::{RunDirectoryError, prepare_run_directory};
 #[cfg(can_confine)]

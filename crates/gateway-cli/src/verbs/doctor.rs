@@ -161,7 +161,7 @@ fn running(invocation: &Invocation, config: &Config) -> Finding {
     };
     let process =
         running.process.map_or_else(String::new, |process| format!(" as process {process}"));
-    let answer = invocation.ask(As::Local, Method::GET, "/health".to_owned(), None);
+    let answer = invocation.ask(As::Operator, Method::GET, "/health".to_owned(), None);
     match answer.map(|answer| answer.json()) {
         Ok(Ok(health)) if health.get("ontology_compliance") == Some(&Value::Bool(true)) => {
             Finding::good(subject, format!("runs{process} and is healthy"))

@@ -13,7 +13,7 @@ use gateway_engine::{Adapter, Completion, GatewayOptions, GatewayParts, Job, Too
 use gateway_http::{HttpOptions, Peer, router};
 use gateway_ledger::{Ledger, LedgerOptions};
 use gateway_model::wire::RegisterTool;
-use gateway_model::{SystemClock, ToolBinding, ToolOutput};
+use gateway_model::{ErrorKind, SystemClock, ToolBinding, ToolError, ToolOutput};
 use gateway_policy::{Policy, PolicyOptions};
 use gateway_sandbox::{Sandbox, SandboxOptions};
 use http_body_util::BodyExt;
@@ -55,6 +55,14 @@ impl Adapter for Fake {
                 fake.has_started.notify_one();
                 fake.go_on.notified().await;
             }
+            match job.input().get("end").and_then(Value::as_str) {
+                Some("fail") => {
+                    let error = ToolError::new(ErrorKind::Execution, "the peer is down");
+                    return Completion::in_process(Err(error));
+                }
+                Some(_panic) => panic!("an adapter with a fault"),
+                None => {}
+            }
             let output = match job.input().get("message") {
                 Some(Value::String(message)) => json!({ "raw_output": format!("{message}\n") }),
                 Some(other) => other.clone(),
@@ -94,7 +102,22 @@ impl Answer {
 
 impl Fixture {
     pub(crate) async fn open() -> Self {
-        let home = tempfile::tempdir().unwrap();
+        Self::open_with(
+            tempfile::tempdir().unwrap(),
+            vec![builtin("note.read", &[]), builtin("note.add", &["filesystem_write"])],
+        )
+        .await
+    }
+
+    /// Closes the gateway and opens it again, with other tools built in.
+    pub(crate) async fn reopen_with(self, builtins: Vec<RegisterTool>) -> Self {
+        self.gateway.close().await;
+        let Self { _home: home, router, gateway, .. } = self;
+        drop((router, gateway));
+        Self::open_with(home, builtins).await
+    }
+
+    async fn open_with(home: tempfile::TempDir, builtins: Vec<RegisterTool>) -> Self {
         let clock = Arc::new(SystemClock);
         let (ledger, _report) =
             Ledger::open(LedgerOptions::in_home(home.path()), Arc::<SystemClock>::clone(&clock))
@@ -120,13 +143,14 @@ impl Fixture {
             search_path: vec!["/usr/bin".into(), "/bin".into()],
             workspaces: Vec::new(),
             grace: Duration::from_secs(5),
-            builtins: vec![builtin("note.read", &[]), builtin("note.add", &["filesystem_write"])],
+            builtins,
         };
         let gateway = ToolGateway::open(parts, options).await.unwrap();
         let router = router(
             gateway.clone(),
             HttpOptions {
                 operator_token: Some(TOKEN.to_owned()),
+                needs_token: false,
                 allowed_hosts: Vec::new(),
                 allowed_origins: Vec::new(),
             },
@@ -165,6 +189,12 @@ impl Fixture {
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
         self.send("GET", path, &[], "").await
+    }
+
+    /// Registers a tool as the operator.
+    pub(crate) async fn register(&self, definition: &Value) -> Answer {
+        let headers = [JSON, ("authorization", &*format!("Bearer {TOKEN}"))];
+        self.send("POST", "/v1/tools", &headers, definition.to_string()).await
     }
 
     pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
@@ -223,7 +253,7 @@ pub(crate) fn registration() -> Value {
     })
 }
 
-fn builtin(id: &str, side_effects: &[&str]) -> RegisterTool {
+pub(crate) fn builtin(id: &str, side_effects: &[&str]) -> RegisterTool {
     let mut definition = registration();
     definition["id"] = json!(id);
     definition["tool_type"] = json!("Sdk");

@@ -76,6 +76,7 @@ fn asked() -> impl Strategy<Value = Asked> {
     let verb = prop_oneof![
         3 => prop::option::of(tier()).prop_map(Verb::Execute),
         1 => Just(Verb::List),
+        1 => Just(Verb::Remove),
         1 => any::<bool>().prop_map(|is_enforceable| Verb::Register { is_enforceable }),
     ];
     let paths = prop::collection::btree_set(select(["/p0", "/p1"].as_slice()), 0..3);

@@ -36,6 +36,7 @@ pub(crate) enum Verb {
     Register {
         is_enforceable: bool,
     },
+    Remove,
 }
 
 impl Asked {
@@ -73,6 +74,7 @@ impl Asked {
                     args_bytes: self.args_bytes,
                 }),
                 Verb::List => Action::List,
+                Verb::Remove => Action::Remove,
                 Verb::Register { is_enforceable } => {
                     Action::Register(RegisterContext { replaces: false, is_enforceable })
                 }

@@ -65,6 +65,10 @@ fn registration_is_decided_by_principal_tier_and_limits() {
     for tier in [T3, T4] {
         check(Local, REGISTER, tier, (Ask, "gate.register"));
     }
+    for tier in SafetyTier::ALL {
+        check(Operator, Verb::Remove, tier, (Allow, "register.remove"));
+        check(Local, Verb::Remove, tier, (Deny, "default"));
+    }
     let mut open = Asked::new(Local, REGISTER, "tool.x", T2);
     open.network = NetworkLimit::Unrestricted;
     check_with(&[], &open, Ask, "gate.register");
@@ -99,7 +103,7 @@ fn a_forbidden_tool_is_neither_run_nor_listed() {
             Allow,
             match verb {
                 Verb::List => "list.visible",
-                Verb::Execute(_) | Verb::Register { .. } => "base.t0-t2",
+                Verb::Execute(_) | Verb::Register { .. } | Verb::Remove => "base.t0-t2",
             },
         );
     }
