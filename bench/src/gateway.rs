@@ -12,7 +12,7 @@ use gateway_ledger::{Ledger, LedgerOptions};
 use gateway_model::wire::RegisterTool;
 use gateway_model::{Principal, SystemClock, ToolError, ToolOutput};
 use gateway_policy::{Policy, PolicyOptions};
-use gateway_sandbox::{Sandbox, SandboxOptions};
+use gateway_sandbox::{Egress, EgressOptions, Sandbox, SandboxOptions};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -56,6 +56,7 @@ async fn open(home: &Path) -> anyhow::Result<ToolGateway> {
         sandbox: Sandbox::probe(sandbox).await,
         clock,
         local: gateway_adapters::local(),
+        http: gateway_adapters::http(Egress::open(EgressOptions::public_internet())?),
         sdk: Arc::new(SdkAdapter::new().with("bench.echo", echo)),
     };
     let options = GatewayOptions {

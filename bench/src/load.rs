@@ -66,6 +66,7 @@ async fn client(
     first: u64,
     until: Instant,
 ) -> anyhow::Result<Vec<Duration>> {
+    #[expect(clippy::disallowed_methods, reason = "the load comes from outside the gateway")]
     let mut stream = TcpStream::connect(address).await.context("connect to the server")?;
     stream.set_nodelay(true)?;
     let mut latencies = Vec::new();

@@ -13,7 +13,9 @@ use gateway_ledger::{Ledger, LedgerOptions};
 use gateway_model::wire::RegisterTool;
 use gateway_model::{Face, Principal, SystemClock, ToolError, ToolOutput};
 use gateway_policy::{Policy, PolicyOptions};
-use gateway_sandbox::{HELPER_ARGUMENT, Sandbox, SandboxOptions, helper_main};
+use gateway_sandbox::{
+    Egress, EgressOptions, HELPER_ARGUMENT, Sandbox, SandboxOptions, helper_main,
+};
 use serde_json::{Value, json};
 
 type Failure = Box<dyn std::error::Error>;
@@ -83,6 +85,7 @@ async fn open(home: &Path) -> Result<ToolGateway, Failure> {
         sandbox: Sandbox::probe(sandbox).await,
         clock,
         local: gateway_adapters::local(),
+        http: gateway_adapters::http(Egress::open(EgressOptions::public_internet())?),
         sdk: Arc::new(SdkAdapter::with_builtins().with("greet", greet)),
     };
     let options = GatewayOptions {

@@ -1,10 +1,12 @@
-//! How a call is run: local commands, in-process executors, built-in tools.
+//! How a call is run: local commands, HTTP requests, in-process executors, built-in tools.
 //!
-//! A Local tool is a confined process ([`LocalAdapter`]); an Sdk tool is an [`Executor`] within
+//! A Local tool is a confined process ([`LocalAdapter`]), an Http tool a request
+//! ([`HttpAdapter`]); an Sdk tool is an [`Executor`] within
 //! this process ([`SdkAdapter`]), and the built-in tools are Sdk tools
 //! (`builtin_registry/definitions.rs`).
 
 mod builtin_registry;
+mod http;
 mod local;
 mod process;
 mod sdk;
@@ -13,14 +15,21 @@ mod text;
 use std::sync::Arc;
 
 use gateway_engine::Adapter;
+use gateway_sandbox::Egress;
 
 pub use builtin_registry::{BUILTIN_TOOL_DEFINITIONS, BuiltinTool, Claim, Facts, Reach, builtins};
+pub use http::HttpAdapter;
 pub use local::LocalAdapter;
 pub use sdk::{Executor, Running, SdkAdapter};
 
 /// Returns the adapter of Local tools.
 pub fn local() -> Arc<dyn Adapter> {
     Arc::new(LocalAdapter)
+}
+
+/// Returns the adapter of Http tools, whose requests go out by this way.
+pub fn http(egress: Egress) -> Arc<dyn Adapter> {
+    Arc::new(HttpAdapter::new(Arc::new(egress)))
 }
 
 /// Returns the adapter of Sdk tools, with the executors of the built-in ones.

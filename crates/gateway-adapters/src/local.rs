@@ -29,6 +29,7 @@ impl Adapter for LocalAdapter {
     fn check(&self, binding: &ToolBinding) -> Result<(), String> {
         match binding {
             ToolBinding::Local { .. } => Ok(()),
+            ToolBinding::Http(_) => Err("an Http tool has no command to run".to_owned()),
             ToolBinding::Sdk { .. } => Err("an Sdk tool has no command to run".to_owned()),
         }
     }
@@ -62,7 +63,7 @@ async fn run(job: Job) -> Completion {
 fn program(job: &Job) -> Result<Program, ToolError> {
     let ToolBinding::Local { program, program_digest, arguments, stdin } = &job.tool().binding
     else {
-        return Err(ToolError::new(ErrorKind::Unavailable, "an Sdk tool has no command to run"));
+        return Err(ToolError::new(ErrorKind::Unavailable, "the tool has no command to run"));
     };
     let args = arguments.expand(job.input()).map_err(|ExpandError { path, reason }| {
         ToolError::invalid("input", &[Violation { path, reason }])

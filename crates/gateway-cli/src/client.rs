@@ -107,6 +107,10 @@ impl Client {
     }
 
     async fn connect(&self) -> Result<TcpStream, ClientError> {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the gateway itself, asked by its own program"
+        )]
         let connecting = timeout(CONNECT_TIME, TcpStream::connect(self.address)).await;
         let connected = connecting.unwrap_or_else(|elapsed| Err(elapsed.into()));
         connected.map_err(|source| ClientError::Unreachable { address: self.address, source })

@@ -10,13 +10,13 @@ use gateway_http::{HttpOptions, ServeOptions};
 use gateway_ledger::{Ledger, LedgerOptions, OpenReport};
 use gateway_model::{Principal, SystemClock, ToolSource};
 use gateway_policy::{Policy, PolicyOptions, Reload};
-use gateway_sandbox::{Sandbox, SandboxOptions, SandboxState};
+use gateway_sandbox::{Egress, EgressOptions, Sandbox, SandboxOptions, SandboxState};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Config;
+use crate::config::{Config, EgressSettings};
 use crate::exit::{Exit, Failure};
 use crate::home::{self, HomeLock};
 use crate::open_files;
@@ -157,6 +157,12 @@ pub(crate) fn sandbox_options(config: &Config, home: &Path) -> SandboxOptions {
     }
 }
 
+fn open_egress(config: &Config) -> Result<Egress, Failure> {
+    let EgressSettings { allow_private, ca_file } = config.egress.clone();
+    let options = EgressOptions { allow_private, ca_file, ..EgressOptions::public_internet() };
+    Egress::open(options).map_err(unstartable)
+}
+
 async fn open_gateway(
     config: &Config,
     home: &Path,
@@ -169,6 +175,7 @@ async fn open_gateway(
         sandbox,
         clock: Arc::new(SystemClock),
         local: gateway_adapters::local(),
+        http: gateway_adapters::http(open_egress(config)?),
         sdk: gateway_adapters::sdk(),
     };
     let options = GatewayOptions {

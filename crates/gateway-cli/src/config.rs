@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gateway_model::WorkspaceName;
+use gateway_sandbox::AddressRule;
 
 pub(crate) use given::Given;
 pub(crate) use keys::{KEYS, Key, Shown};
@@ -42,6 +43,8 @@ pub(crate) struct Config {
     pub(crate) workspaces: BTreeMap<WorkspaceName, WorkspaceSetting>,
     /// Whose requests are answered.
     pub(crate) http: HttpSettings,
+    /// Where requests of tools may go.
+    pub(crate) egress: EgressSettings,
     /// How long a stop waits for calls under way.
     pub(crate) grace: Duration,
     /// How long an outcome is kept for its idempotency key.
@@ -83,6 +86,15 @@ pub(crate) struct HttpSettings {
     pub(crate) allowed_hosts: Vec<String>,
     /// Values of `Origin` that are answered.
     pub(crate) allowed_origins: Vec<String>,
+}
+
+/// Where requests of tools may go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct EgressSettings {
+    /// Addresses beyond the public internet that may be reached all the same.
+    pub(crate) allow_private: Vec<AddressRule>,
+    /// Certificate authorities that are trusted beside the system's, in PEM.
+    pub(crate) ca_file: Option<PathBuf>,
 }
 
 /// Where a value came from.
@@ -234,6 +246,7 @@ impl Config {
             sandbox: SandboxSettings { is_enforced: true, readable: Vec::new() },
             workspaces: BTreeMap::new(),
             http: HttpSettings { allowed_hosts: Vec::new(), allowed_origins: Vec::new() },
+            egress: EgressSettings { allow_private: Vec::new(), ca_file: None },
             grace: Duration::from_secs(10),
             key_retention: Duration::from_secs(7 * 24 * 3_600),
             search_path: [

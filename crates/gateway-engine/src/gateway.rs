@@ -42,6 +42,8 @@ pub struct GatewayParts {
     pub clock: Arc<dyn Clock>,
     /// Runs Local tools.
     pub local: Arc<dyn Adapter>,
+    /// Runs Http tools.
+    pub http: Arc<dyn Adapter>,
     /// Runs Sdk tools.
     pub sdk: Arc<dyn Adapter>,
 }
@@ -142,7 +144,7 @@ impl ToolGateway {
             sandbox: Arc::new(parts.sandbox),
             scheduler: Arc::default(),
             clock: parts.clock,
-            adapters: Adapters { local: parts.local, sdk: parts.sdk },
+            adapters: Adapters { local: parts.local, http: parts.http, sdk: parts.sdk },
             artifacts: home.join("artifacts"),
             workspaces,
             shutdown: CancellationToken::new(),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
+use crate::endpoint::HttpBinding;
 use crate::json::{Digest, canonical_json};
 
 /// How a tool is run.
@@ -20,6 +21,8 @@ pub enum ToolBinding {
         /// What the program reads on its standard input.
         stdin: StdinMode,
     },
+    /// A request to an HTTP endpoint.
+    Http(HttpBinding),
     /// An executor within this process, by its name.
     Sdk {
         /// The name of the executor; the tool's id.
@@ -32,6 +35,7 @@ impl ToolBinding {
     pub fn tool_type(&self) -> &'static str {
         match self {
             Self::Local { .. } => "Local",
+            Self::Http(_) => "Http",
             Self::Sdk { .. } => "Sdk",
         }
     }
@@ -168,7 +172,7 @@ pub fn property_order(input_schema: &Value) -> Vec<String> {
     property_names(input_schema).map(str::to_owned).collect()
 }
 
-fn property_names(input_schema: &Value) -> impl Iterator<Item = &str> {
+pub(crate) fn property_names(input_schema: &Value) -> impl Iterator<Item = &str> {
     input_schema
         .get("properties")
         .and_then(Value::as_object)

@@ -8,13 +8,16 @@ mod call;
 mod claim;
 mod clock;
 mod decision;
+mod endpoint;
 mod error;
+mod host;
 mod id;
 mod json;
 mod limits;
 mod outcome;
 mod schema;
 mod tool;
+mod url;
 pub mod wire;
 
 pub use binding::{
@@ -24,7 +27,9 @@ pub use call::{Face, Principal, SandboxTier};
 pub use claim::{ClaimRule, ConcurrencyClaim, ExclusiveScope};
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use decision::{Decision, Effect};
+pub use endpoint::{EndpointTemplate, HttpBinding, HttpBody, HttpMethod};
 pub use error::{ErrorKind, ToolError, Violation, bounded_text};
+pub use host::{Host, HostPattern, HostRules, InvalidHost};
 pub use id::{CallId, CorrelationId, InvalidId, RunId, ToolId, WihId, WorkspaceName};
 pub use json::{Digest, JsonError, MAX_JSON_DEPTH, canonical_json, parse_json};
 pub use limits::{FilesystemLimit, NetworkLimit, ResourceLimits};
@@ -34,3 +39,4 @@ pub use tool::{
     FailureClass, Idempotency, RegisteredTool, SafetyTier, ToolDefinition, ToolMetadata,
     ToolSchemas, ToolSource,
 };
+pub use url::{HttpUrl, InvalidUrl};

@@ -5,6 +5,7 @@
 
 mod execute;
 mod fields;
+mod http;
 mod limits;
 mod register;
 

@@ -1,4 +1,4 @@
-//! What may it touch? Confinement, process starts and files beneath a directory.
+//! What may it touch? Confinement, process starts, files beneath a directory, and the way out.
 //!
 //! Every process of a tool is started by [`Sandbox::run`], through a one-shot helper: this very
 //! program, started again with the argument `__sandbox` ([`helper_main`]). Where the target's
@@ -6,6 +6,7 @@
 //! reached: the same items are there, and all of them refuse.
 
 mod confinement;
+mod egress;
 mod file;
 mod launch;
 mod outcome;
@@ -43,6 +44,11 @@ mod spec;
 mod sys;
 
 pub use confinement::{Confinement, Limits, RunDirectory, SandboxOptions, WorkspaceMount};
+pub use egress::{
+    AddressRule, CheckedStream, ConnectError, Egress, EgressOptions, Hop, HttpBounds, HttpError,
+    HttpPhase, HttpProgress, HttpRequest, HttpResponse, InvalidAddressRule, Resolve, Resolving,
+    SystemResolver, TrustError,
+};
 #[cfg(not(can_confine))]
 pub use elsewhere::{RunDirectoryError, Sandbox, ScopedDir, helper_main, prepare_run_directory};
 pub use file::{FileError, FileKind, Metadata};

@@ -48,3 +48,14 @@ async fn every_built_in_tool_answers_as_its_page_says() {
         assert_eq!(fixture.succeeds(&tool, input).await, output, "{tool}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pages_http_tool_is_registered_as_it_is_printed() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tools.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let section = page.split("\n## Http tools").nth(1).unwrap();
+    let block = section.split("```json\n").nth(1).unwrap().split("```").next().unwrap();
+    let definition: Value = serde_json::from_str(block).unwrap();
+    let fixture = Fixture::with(&[]).await;
+    fixture.register("issue.read", "", |changed| *changed = definition).await.unwrap();
+}

@@ -15,7 +15,7 @@ use gateway_ledger::{Ledger, LedgerOptions};
 use gateway_model::wire::RegisterTool;
 use gateway_model::{Face, Principal, SystemClock, ToolError};
 use gateway_policy::{Policy, PolicyOptions};
-use gateway_sandbox::{Sandbox, SandboxOptions};
+use gateway_sandbox::{Egress, EgressOptions, Sandbox, SandboxOptions};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -36,6 +36,11 @@ pub(crate) struct Fixture {
 impl Fixture {
     /// Opens a gateway whose workspace `app` holds these files.
     pub(crate) async fn with(files: &[(&str, &str)]) -> Self {
+        Self::with_egress(files, EgressOptions::public_internet()).await
+    }
+
+    /// Opens a gateway whose requests go out as these options say.
+    pub(crate) async fn with_egress(files: &[(&str, &str)], egress: EgressOptions) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().canonicalize().unwrap();
         let (home, workspace, outside) =
@@ -50,7 +55,8 @@ impl Fixture {
         for (path, content) in files {
             put(&workspace, path, content);
         }
-        let gateway = open(&home, &[("app", &workspace, true), ("docs", &documents, false)]).await;
+        let gateway =
+            open(&home, &[("app", &workspace, true), ("docs", &documents, false)], egress).await;
         Self { gateway, workspace, artifacts, outside, calls: AtomicU32::new(0), directory }
     }
 
@@ -170,7 +176,11 @@ fn helper() -> PathBuf {
     helper
 }
 
-async fn open(home: &Path, workspaces: &[(&str, &Path, bool)]) -> ToolGateway {
+async fn open(
+    home: &Path,
+    workspaces: &[(&str, &Path, bool)],
+    egress: EgressOptions,
+) -> ToolGateway {
     let clock = Arc::new(SystemClock);
     let ledger_clock = Arc::<SystemClock>::clone(&clock);
     let (ledger, _found) = Ledger::open(LedgerOptions::in_home(home), ledger_clock).unwrap();
@@ -186,6 +196,7 @@ async fn open(home: &Path, workspaces: &[(&str, &Path, bool)]) -> ToolGateway {
         sandbox: Sandbox::probe(sandbox).await,
         clock,
         local: gateway_adapters::local(),
+        http: gateway_adapters::http(Egress::open(egress).unwrap()),
         sdk: Arc::new(SdkAdapter::with_builtins()),
     };
     let granted = |&(name, host, is_writable): &(&str, &Path, bool)| Workspace {

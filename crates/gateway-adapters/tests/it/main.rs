@@ -1,4 +1,4 @@
-//! Built-in and Local tools through a real gateway, on real files, in the real sandbox.
+//! Built-in, Local and Http tools through a real gateway, on real files, in the real sandbox.
 #![expect(
     clippy::disallowed_methods,
     clippy::unwrap_used,
@@ -12,5 +12,7 @@ mod documented;
 mod escapes;
 mod files;
 mod fixture;
+mod http;
 mod local;
+mod peer;
 mod search;

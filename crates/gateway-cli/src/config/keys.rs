@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use gateway_model::WorkspaceName;
+use gateway_sandbox::AddressRule;
 use serde_json::{Value, json};
 
 use super::given::{Given, Wrong};
@@ -246,6 +247,36 @@ pub(crate) const KEYS: &[Key] = &[
             Ok(())
         },
         show: Show::One(|config| json!(config.http.allowed_origins)),
+    },
+    Key {
+        name: "egress.allow_private",
+        expected: "a list of addresses or networks, such as \"127.0.0.1:8080\" or \"10.0.0.0/8\"",
+        environment: None,
+        flag: None,
+        doc: "Addresses beyond the public internet that tools may reach, with or without a port.",
+        set: |config, given| {
+            let rules = given.texts()?.into_iter().map(|text| {
+                text.parse::<AddressRule>().map_err(|error| Wrong::Reason(error.to_string()))
+            });
+            config.egress.allow_private = rules.collect::<Result<_, _>>()?;
+            Ok(())
+        },
+        show: Show::One(|config| {
+            let rules = config.egress.allow_private.iter().map(ToString::to_string);
+            json!(rules.collect::<Vec<_>>())
+        }),
+    },
+    Key {
+        name: "egress.ca_file",
+        expected: "a path",
+        environment: None,
+        flag: None,
+        doc: "PEM file of certificate authorities that tools' requests trust beside the system's.",
+        set: |config, given| {
+            config.egress.ca_file = Some(given.path()?);
+            Ok(())
+        },
+        show: Show::One(|config| json!(config.egress.ca_file)),
     },
     Key {
         name: "limits.grace_seconds",

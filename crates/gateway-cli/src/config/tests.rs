@@ -110,6 +110,9 @@ fn every_key_of_the_file_is_set_and_shown_with_its_line() {
         [http]
         allowed_hosts = ["gateway.internal"]
         allowed_origins = ["https://example.org"]
+        [egress]
+        allow_private = ["127.0.0.1:8080", "fd00::/8"]
+        ca_file = "authorities.pem"
         [limits]
         grace_seconds = 3
         key_retention_days = 30
@@ -145,6 +148,7 @@ fn what_is_wrong_in_the_file_is_named_with_line_key_and_remedy() {
         "[sandbox]\nreadable = [1]",
         "[sandbox]\nreadable = [\"\"]",
         "[sandbox]\nreadable = [\"~/tools\"]",
+        "[egress]\nallow_private = [\"localhost:8080\"]",
         "[limits]\ngrace_seconds = 3601",
         "[limits]\ngrace = 1",
         "[workspaces.docs]\npth = \"/srv\"",

@@ -160,7 +160,7 @@ fn a_registration_that_cannot_work_is_refused_with_its_field() {
     };
     check("/id", json!("../x"), 422, "/id");
     check("/tool_type", json!("Mcp"), 422, "attaching their server");
-    check("/tool_type", json!("Http"), 422, "/tool_type");
+    check("/tool_type", json!("Http"), 422, "/command");
     check("/tool_type", json!("Sdk"), 422, "/command");
     check("/safety_tier", json!("T7"), 422, "expected one of T0, T1, T2, T3, T4");
     check("/unknown", json!(1), 422, "/unknown: unknown key");

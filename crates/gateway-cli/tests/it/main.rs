@@ -12,6 +12,7 @@ mod documentation;
 mod effects;
 mod fuzzed;
 mod gateway;
+mod http_tools;
 mod kill;
 mod seed_session;
 mod tidy;

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use gateway_model::{ErrorKind, FilesystemLimit, RegisteredTool, RunId, ToolError, WorkspaceName};
+use gateway_model::{
+    ErrorKind, FilesystemLimit, NetworkLimit, RegisteredTool, RunId, ToolError, WorkspaceName,
+};
 use gateway_sandbox::{
     Confinement, Limits, RunDirectory, WorkspaceMount, WriteScope, prepare_run_directory,
 };
@@ -157,8 +159,8 @@ impl Reach {
         Ok(Confinement { run, workspaces, limits: limits(tool) })
     }
 
-    /// Returns what is reached as paths that a call sees.
-    pub(crate) fn to_json(&self, run: &RunId) -> Value {
+    /// Returns what is reached: paths that a call sees, and hosts.
+    pub(crate) fn to_json(&self, run: &RunId, network: &NetworkLimit) -> Value {
         let mode = |is_writable| if is_writable { "rw" } else { "ro" };
         let run = self.has_run.then(|| json!({"path": format!("/.allternit/artifacts/{run}"), "mode": mode(self.is_writable)}));
         let workspaces = self.workspaces.iter().map(|workspace| {
@@ -167,7 +169,11 @@ impl Reach {
         json!({
             "directories": run.into_iter().chain(workspaces).collect::<Vec<_>>(),
             "working_directory": self.working_directory,
-            "network": "none",
+            "network": match network {
+                NetworkLimit::None => json!("none"),
+                NetworkLimit::DomainAllowlist(hosts) => json!(hosts),
+                NetworkLimit::Unrestricted => json!("any public host"),
+            },
         })
     }
 }

@@ -51,6 +51,7 @@ pub(crate) struct Executor {
 /// What runs a call, by the kind of its binding.
 pub(crate) struct Adapters {
     pub(crate) local: Arc<dyn Adapter>,
+    pub(crate) http: Arc<dyn Adapter>,
     pub(crate) sdk: Arc<dyn Adapter>,
 }
 
@@ -58,6 +59,7 @@ impl Adapters {
     pub(crate) fn of(&self, binding: &ToolBinding) -> &Arc<dyn Adapter> {
         match binding {
             ToolBinding::Local { .. } => &self.local,
+            ToolBinding::Http(_) => &self.http,
             ToolBinding::Sdk { .. } => &self.sdk,
         }
     }
@@ -454,7 +456,7 @@ fn completed(
 fn unseen(tool: &RegisteredTool) -> Evidence {
     match tool.binding {
         ToolBinding::Local { .. } => Evidence::lost(),
-        ToolBinding::Sdk { .. } => Evidence::in_process(),
+        ToolBinding::Http(_) | ToolBinding::Sdk { .. } => Evidence::in_process(),
     }
 }
 

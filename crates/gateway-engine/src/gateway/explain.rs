@@ -59,7 +59,7 @@ impl ToolGateway {
                 "policy_set": policy_set.to_string(),
             },
             "claim": { "scope": claim.scope(), "paths": claim.paths().collect::<Vec<_>>() },
-            "reach": reach.to_json(&context.run),
+            "reach": reach.to_json(&context.run, &call.tool.limits.network),
             "limits": call.tool.registration.get("resource_limits"),
             "sandbox": executor.sandbox.state().as_str(),
             "input_bytes": call.input_bytes.len(),

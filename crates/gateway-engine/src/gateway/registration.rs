@@ -132,12 +132,14 @@ impl ToolGateway {
         Ok(())
     }
 
-    /// Says whether the kernel holds this tool to what it declares.
+    /// Says whether the kernel, or the gateway itself, holds this tool to what it declares.
     fn is_enforceable(&self, tool: &RegisteredTool) -> bool {
         match tool.binding {
             ToolBinding::Local { .. } => {
                 matches!(self.inner.executor.sandbox.state(), SandboxState::Enforced(_))
             }
+            // The gateway makes the request, and only where the declaration and egress permit.
+            ToolBinding::Http(_) => true,
             // An executor runs in this very process.
             ToolBinding::Sdk { .. } => false,
         }

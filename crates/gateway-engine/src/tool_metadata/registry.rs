@@ -143,6 +143,9 @@ impl StoredRegistration {
 
     fn binding(&self) -> Result<ToolBinding, RegistrationError> {
         let registration = &self.registration;
+        if let Some(http) = &registration.http {
+            return Ok(ToolBinding::Http(http.clone()));
+        }
         let Some((program, program_digest)) = &self.program else {
             return Ok(ToolBinding::Sdk { executor: registration.id.to_string() });
         };
@@ -182,10 +185,14 @@ fn compile_schema(field: &str, schema: &Value) -> Result<CompiledSchema, Registr
 
 /// Refuses limits that no mechanism of this gateway enforces.
 fn check_enforceable(registration: &RegisterTool) -> Result<(), RegistrationError> {
+    // The gateway itself makes an Http tool's requests, and holds them to the declaration.
+    if registration.tool_type == ToolType::Http {
+        return Ok(());
+    }
     match registration.limits.network {
         NetworkLimit::None => Ok(()),
         NetworkLimit::DomainAllowlist(_) | NetworkLimit::Unrestricted => Err(RegistrationError::Invalid(
-            "/resource_limits/network: this version confines tools to no network at all; expected \"None\"".to_owned(),
+            "/resource_limits/network: this version confines tools other than Http ones to no network at all; expected \"None\"".to_owned(),
         )),
     }
 }

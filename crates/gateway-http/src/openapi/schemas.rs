@@ -1,7 +1,7 @@
 //! The schemas that the operations of the document refer to.
 
 use gateway_model::wire::ToolType;
-use gateway_model::{ErrorKind, FailureClass, Idempotency, SafetyTier};
+use gateway_model::{ErrorKind, FailureClass, HttpBody, HttpMethod, Idempotency, SafetyTier};
 use serde_json::{Value, json};
 
 /// Returns every schema by its name.
@@ -171,18 +171,37 @@ fn register_tool() -> Value {
         ],
         "properties": register_properties(),
         "additionalProperties": false,
-        "if": { "properties": { "tool_type": { "const": "Local" } } },
-        "then": {
-            "required": ["command"],
-            "properties": { "command": { "type": "string", "minLength": 1 } },
-        },
-        "else": {
-            "properties": {
-                "command": { "enum": ["", null] },
-                "args": { "type": "null" },
-                "stdin": { "enum": ["none", null] },
+        "allOf": [
+            {
+                "if": { "properties": { "tool_type": { "const": "Local" } } },
+                "then": {
+                    "required": ["command"],
+                    "properties": { "command": { "type": "string", "minLength": 1 } },
+                },
+                "else": {
+                    "properties": {
+                        "command": { "enum": ["", null] },
+                        "args": { "type": "null" },
+                        "stdin": { "enum": ["none", null] },
+                    },
+                },
             },
-        },
+            {
+                "if": { "properties": { "tool_type": { "const": "Http" } } },
+                "then": {
+                    "required": ["endpoint"],
+                    "properties": { "endpoint": { "type": "string", "minLength": 1 } },
+                },
+                "else": {
+                    "properties": {
+                        "endpoint": { "enum": ["", null] },
+                        "method": { "type": "null" },
+                        "body": { "type": "null" },
+                        "resource_limits": { "properties": { "network": { "const": "None" } } },
+                    },
+                },
+            },
+        ],
     })
 }
 
@@ -194,12 +213,20 @@ fn register_properties() -> Value {
         "id": { "type": "string", "pattern": "^[A-Za-z0-9._:-]{1,128}$" },
         "name": { "type": "string", "minLength": 1, "maxLength": 200 },
         "description": { "type": "string", "maxLength": 8000 },
-        "tool_type": words(vec![ToolType::Local.as_str(), ToolType::Sdk.as_str()]),
+        "tool_type": words(
+            [ToolType::Local, ToolType::Http, ToolType::Sdk].map(ToolType::as_str).to_vec(),
+        ),
         "command": {
             "type": ["string", "null"],
             "description": "The program of a Local tool: a path, or a name on the gateway's search path.",
         },
-        "endpoint": { "enum": ["", null] },
+        "endpoint": {
+            "type": ["string", "null"],
+            "description": "The address of an Http tool, such as https://api.example.org/items/{{id}}.",
+            "maxLength": 8192,
+        },
+        "method": nullable(HttpMethod::ALL.map(HttpMethod::as_str)),
+        "body": nullable(HttpBody::ALL.map(HttpBody::as_str)),
         "subprocess": { "type": "null" },
         "args": {
             "type": ["array", "null"],
@@ -219,6 +246,11 @@ fn register_properties() -> Value {
         "claim": claim(),
         "tags": { "oneOf": [texts(), { "type": "null" }] },
     })
+}
+
+fn nullable<const N: usize>(words: [&str; N]) -> Value {
+    let words: Vec<Value> = words.into_iter().map(Value::from).chain([Value::Null]).collect();
+    json!({ "enum": words })
 }
 
 fn texts() -> Value {
@@ -273,7 +305,10 @@ fn resource_limits() -> Value {
                 "pattern": "^[0-9]+(Ki|Mi|Gi|k|M|G)?$",
                 "examples": ["64Mi", "1Gi"],
             },
-            "network": { "enum": ["None"], "description": "This version confines tools to no network at all." },
+            "network": {
+                "description": "Http tools declare what they reach; tools of other types have no network.",
+                "oneOf": [{ "enum": ["None", "Unrestricted"] }, one_list("DomainAllowlist", 256, 253)],
+            },
             "filesystem": {
                 "oneOf": [
                     { "enum": ["None"] },

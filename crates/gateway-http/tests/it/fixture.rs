@@ -135,6 +135,7 @@ impl Fixture {
             sandbox: Sandbox::probe(sandbox).await,
             clock,
             local: Arc::new(Fake(Arc::clone(&fake))),
+            http: Arc::new(Fake(Arc::clone(&fake))),
             sdk: Arc::new(Fake(Arc::clone(&fake))),
         };
         let options = GatewayOptions {

@@ -1,6 +1,7 @@
 //! The REST face over a real gateway: routes, refusals, the document, and the server.
 
 #![expect(
+    clippy::disallowed_methods,
     clippy::unwrap_used,
     clippy::panic,
     clippy::indexing_slicing,

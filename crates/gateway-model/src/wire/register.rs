@@ -3,9 +3,11 @@
 use serde_json::{Value, json};
 
 use super::fields::{FieldError, Fields};
+use super::http::{check_reach, read_http};
 use super::limits::{limits_to_wire, read_limits};
 use crate::binding::StdinMode;
 use crate::claim::ClaimRule;
+use crate::endpoint::HttpBinding;
 use crate::id::ToolId;
 use crate::limits::{FilesystemLimit, NetworkLimit, ResourceLimits};
 use crate::tool::{FailureClass, Idempotency, SafetyTier};
@@ -57,6 +59,8 @@ pub struct RegisterTool {
     pub args: Option<Vec<String>>,
     /// What a Local tool reads on its standard input.
     pub stdin: StdinMode,
+    /// How an Http tool is reached.
+    pub http: Option<HttpBinding>,
     /// JSON Schema of the input.
     pub input_schema: Value,
     /// JSON Schema of the output.
@@ -136,6 +140,8 @@ impl RegisterTool {
         if tool_type != ToolType::Local && stdin == StdinMode::Json {
             return Err(fields.error("stdin", "belongs to Local tools only; expected none"));
         }
+        let input_schema = fields.required("input_schema")?;
+        let http = read_http(fields, tool_type, &endpoint, &input_schema)?;
         let side_effects = fields.texts("side_effects", 32, 64)?;
         let limits = fields.required("resource_limits")?;
         let mut registration = Self {
@@ -146,7 +152,8 @@ impl RegisterTool {
             command,
             args,
             stdin,
-            input_schema: fields.required("input_schema")?,
+            http,
+            input_schema,
             output_schema: fields.required("output_schema")?,
             idempotency: fields.choice(
                 "idempotency_behavior",
@@ -166,7 +173,7 @@ impl RegisterTool {
             side_effects,
             normalised: Value::Null,
         };
-        registration.normalised = registration.to_wire();
+        registration.normalised = registration.to_wire(&endpoint);
         Ok(registration)
     }
 
@@ -195,6 +202,9 @@ impl RegisterTool {
                 "T0 is read-only, but ReadWrite paths are declared; expected an Allowlist or a higher tier",
             );
         }
+        if let Some(http) = &self.http {
+            check_reach(http, &self.limits.network)?;
+        }
         if self.side_effects.is_empty() && self.tier >= SafetyTier::T2 {
             return contradiction(
                 "/side_effects",
@@ -219,14 +229,14 @@ impl RegisterTool {
     }
 
     /// Returns the registration in the wire's full shape.
-    fn to_wire(&self) -> Value {
+    fn to_wire(&self, endpoint: &str) -> Value {
         let mut whole = json!({
             "id": self.id.as_str(),
             "name": self.name,
             "description": self.description,
             "tool_type": self.tool_type.as_str(),
             "command": self.command,
-            "endpoint": "",
+            "endpoint": endpoint,
             "input_schema": self.input_schema,
             "output_schema": self.output_schema,
             "side_effects": self.side_effects,
@@ -251,6 +261,10 @@ impl RegisterTool {
                     StdinMode::Json => "json",
                 }),
             );
+        }
+        if let Some(http) = &self.http {
+            set("method", json!(http.method.as_str()));
+            set("body", json!(http.body.as_str()));
         }
         set(
             "claim",
@@ -300,14 +314,14 @@ fn check_target(
                 "Mcp tools are registered by attaching their server, never one by one",
             ));
         }
-        ToolType::Http | ToolType::Subprocess => {
+        ToolType::Subprocess => {
             let name = tool_type.as_str();
             return Err(fields.error(
                 "tool_type",
-                format!("{name} tools are not served by this version; expected Local or Sdk"),
+                format!("{name} tools are not served by this version; expected Local, Http or Sdk"),
             ));
         }
-        ToolType::Local | ToolType::Sdk => {}
+        ToolType::Local | ToolType::Http | ToolType::Sdk => {}
     }
     if is_local && command.trim().is_empty() {
         return Err(fields.error(
@@ -321,7 +335,14 @@ fn check_target(
     if command.contains('\0') {
         return Err(fields.error("command", "holds a NUL"));
     }
-    if !endpoint.is_empty() {
+    let is_http = tool_type == ToolType::Http;
+    if is_http && endpoint.is_empty() {
+        return Err(fields.error(
+            "endpoint",
+            "an Http tool needs an address, such as \"https://api.example.org/items/{{id}}\"",
+        ));
+    }
+    if !is_http && !endpoint.is_empty() {
         return Err(fields.error("endpoint", "belongs to Http tools only; expected \"\""));
     }
     if subprocess.is_some() {

@@ -190,3 +190,78 @@ fn quantities_are_read_to_their_bounds() {
         |limits| limits.network == NetworkLimit::DomainAllowlist(vec!["example.org".into()]),
     );
 }
+
+/// An Http tool, changed.
+fn http(change: impl FnOnce(&mut Value)) -> Result<RegisterTool, String> {
+    let mut body = seed();
+    body["tool_type"] = json!("Http");
+    body["command"] = json!("");
+    body["endpoint"] = json!("https://api.example.org/items/{{message}}");
+    body["resource_limits"]["network"] = json!({"DomainAllowlist": ["api.example.org"]});
+    change(&mut body);
+    RegisterTool::read(body).map_err(|error| error.to_string())
+}
+
+#[test]
+fn an_http_tool_is_read_and_written_back_in_full() {
+    let registration = http(|_body| {}).unwrap();
+    let normalised = &registration.normalised;
+    assert_eq!(normalised["endpoint"], "https://api.example.org/items/{{message}}");
+    assert_eq!((&normalised["method"], &normalised["body"]), (&json!("POST"), &json!("envelope")));
+    assert_eq!(RegisterTool::read(normalised.clone()).unwrap(), registration);
+    for (method, body) in
+        [("GET", "none"), ("PUT", "input"), ("PATCH", "input"), ("DELETE", "none")]
+    {
+        let registration = http(|changed| changed["method"] = json!(method)).unwrap();
+        assert_eq!(registration.normalised["body"], body, "{method}");
+    }
+}
+
+#[test]
+fn an_http_tool_reaches_what_it_declares() {
+    let network = |network: Value| {
+        http(|body| body["resource_limits"]["network"] = network).map(drop).unwrap_or_else(
+            |error| {
+                panic!("{error}");
+            },
+        );
+    };
+    network(json!({"DomainAllowlist": ["*.example.org", "other.org"]}));
+    for (field, value, expected) in [
+        ("endpoint", json!(""), "/endpoint: an Http tool needs an address"),
+        (
+            "endpoint",
+            json!("https://api.example.org/${TOKEN}"),
+            "neither {name} nor ${NAME} is expanded",
+        ),
+        ("endpoint", json!("https://api.example.org/{{id}}"), "no property of input_schema"),
+        (
+            "endpoint",
+            json!("https://api.example.org:8443/"),
+            "expected {\"DomainAllowlist\": [\"api.example.org:8443\"]}",
+        ),
+        ("endpoint", json!("https://evil.org/"), "does not admit the endpoint"),
+        ("command", json!("curl"), "/command: belongs to Local tools only"),
+        ("method", json!("TRACE"), "/method: expected one of GET, POST, PUT, PATCH, DELETE"),
+        ("body", json!("form"), "/body: expected one of envelope, input, none"),
+    ] {
+        let error = http(|body| body[field] = value).unwrap_err();
+        assert!(error.contains(expected), "{field} gave {error}");
+    }
+    for (network, expected) in [
+        (json!("None"), "does not admit the endpoint"),
+        (json!({"DomainAllowlist": []}), "does not admit the endpoint"),
+        (json!({"DomainAllowlist": ["*"]}), "DomainAllowlist: \"*\""),
+        (json!("Unrestricted"), "network is Unrestricted"),
+    ] {
+        let error = http(|body| body["resource_limits"]["network"] = network).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+    let get = http(|body| {
+        body["method"] = json!("GET");
+        body["body"] = json!("input");
+    });
+    assert!(get.unwrap_err().contains("a GET carries no body"));
+    check_refused("/method", json!("GET"), "/method: belongs to Http tools only");
+    check_refused("/body", json!("input"), "/body: belongs to Http tools only");
+}
