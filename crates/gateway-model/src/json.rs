@@ -230,11 +230,12 @@ fn find_in(raw: &RawValue) -> Option<(Vec<String>, String)> {
 /// `1`), and nothing else is left to choice.
 pub fn canonical_json(value: &Value) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
-    write_value(value, &mut out);
+    write_canonical_json(value, &mut out);
     out
 }
 
-fn write_value(value: &Value, out: &mut Vec<u8>) {
+/// Appends the canonical form of a value, as [`canonical_json`] returns it.
+pub fn write_canonical_json(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Null => out.extend_from_slice(b"null"),
         Value::Bool(true) => out.extend_from_slice(b"true"),
@@ -247,7 +248,7 @@ fn write_value(value: &Value, out: &mut Vec<u8>) {
                 if position > 0 {
                     out.push(b',');
                 }
-                write_value(item, out);
+                write_canonical_json(item, out);
             }
             out.push(b']');
         }
@@ -269,7 +270,7 @@ fn write_object(entries: &Map<String, Value>, out: &mut Vec<u8>) {
         }
         write_string(key, out);
         out.push(b':');
-        write_value(value, out);
+        write_canonical_json(value, out);
     }
     out.push(b'}');
 }

@@ -31,7 +31,9 @@ pub use endpoint::{EndpointTemplate, HttpBinding, HttpBody, HttpMethod};
 pub use error::{ErrorKind, ToolError, Violation, bounded_text};
 pub use host::{Host, HostPattern, HostRules, InvalidHost};
 pub use id::{CallId, CorrelationId, InvalidId, RunId, ToolId, WihId, WorkspaceName};
-pub use json::{Digest, JsonError, MAX_JSON_DEPTH, canonical_json, parse_json};
+pub use json::{
+    Digest, JsonError, MAX_JSON_DEPTH, canonical_json, parse_json, write_canonical_json,
+};
 pub use limits::{FilesystemLimit, NetworkLimit, ResourceLimits};
 pub use outcome::{Content, ToolOutput};
 pub use schema::{CompiledSchema, SchemaError};

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gateway_model::{
-    CallId, Decision, Digest, ErrorKind, Principal, Timestamp, ToolId, bounded_text, canonical_json,
+    CallId, Decision, Digest, ErrorKind, Principal, Timestamp, ToolId, bounded_text,
+    canonical_json, write_canonical_json,
 };
 use serde_json::{Map, Value, json};
 
@@ -38,12 +39,12 @@ pub(crate) struct Leaf {
 
 impl Leaf {
     /// Splits the members around `seq`, so that the writer only adds digits.
-    fn new(members: Map<String, Value>) -> Self {
-        let (before, after) = members.into_iter().partition(|(name, _)| name.as_str() < "seq");
-        let leaf = Self {
-            before: canonical_json(&Value::Object(before)),
-            after: canonical_json(&Value::Object(after)),
-        };
+    fn new(members: Members) -> Self {
+        let mut members = members.0;
+        // Each name is plain ASCII, whose order by bytes is the canonical one.
+        members.sort_unstable_by_key(|(name, _)| *name);
+        let (before, after) = members.split_at(members.partition_point(|(name, _)| *name < "seq"));
+        let leaf = Self { before: object(before), after: object(after) };
         debug_assert!(leaf.len() <= MAX_LEAF_BYTES - 32, "an unbounded member in a leaf");
         leaf
     }
@@ -80,32 +81,59 @@ pub(crate) struct AdmittedCall {
     pub(crate) key: Option<String>,
 }
 
-fn members(kind: &str, origin: Origin) -> Map<String, Value> {
-    let mut members = Map::new();
-    members.insert("v".to_owned(), RECORD_VERSION.into());
-    members.insert("kind".to_owned(), kind.into());
-    members.insert("log".to_owned(), LOG_NAME.into());
-    members.insert("epoch".to_owned(), origin.epoch.into());
-    members.insert("ts".to_owned(), origin.at.to_string().into());
-    members.insert("via".to_owned(), "io-service".into());
+/// The members of a leaf, in any order; each name is set once.
+struct Members(Vec<(&'static str, Value)>);
+
+impl Members {
+    fn set(&mut self, name: &'static str, value: impl Into<Value>) {
+        debug_assert!(self.0.iter().all(|(set, _)| *set != name), "{name} is set twice");
+        self.0.push((name, value.into()));
+    }
+}
+
+/// Writes an object whose members are sorted.
+fn object(members: &[(&'static str, Value)]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    out.push(b'{');
+    for (position, (name, value)) in members.iter().enumerate() {
+        if position > 0 {
+            out.push(b',');
+        }
+        out.push(b'"');
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b"\":");
+        write_canonical_json(value, &mut out);
+    }
+    out.push(b'}');
+    out
+}
+
+fn members(kind: &str, origin: Origin) -> Members {
+    let mut members = Members(Vec::with_capacity(24));
+    members.set("v", RECORD_VERSION);
+    members.set("kind", kind);
+    members.set("log", LOG_NAME);
+    members.set("epoch", origin.epoch);
+    members.set("ts", origin.at.to_string());
+    members.set("via", "io-service");
     members
 }
 
-fn with_facts(members: &mut Map<String, Value>, facts: &CallFacts) {
+fn with_facts(members: &mut Members, facts: &CallFacts) {
     let CallFacts { call, principal, face, run, wih, correlation, tool } = facts;
-    members.insert("call".to_owned(), call.to_string().into());
-    members.insert("principal".to_owned(), principal.as_str().into());
-    members.insert("face".to_owned(), face.as_str().into());
-    members.insert("run_id".to_owned(), run.as_str().into());
-    members.insert("wih_id".to_owned(), wih.as_str().into());
+    members.set("call", call.to_string());
+    members.set("principal", principal.as_str());
+    members.set("face", face.as_str());
+    members.set("run_id", run.as_str());
+    members.set("wih_id", wih.as_str());
     if let Some(correlation) = correlation {
-        members.insert("correlation_id".to_owned(), correlation.as_str().into());
+        members.set("correlation_id", correlation.as_str());
     }
     let tool = json!({
         "id": tool.id.as_str(), "ver": tool.version, "def": tool.digest.to_string(),
         "tier": tool.tier.as_str(), "adapter": tool.adapter,
     });
-    members.insert("tool".to_owned(), tool);
+    members.set("tool", tool);
 }
 
 fn policy(decision: &Decision) -> Value {
@@ -128,24 +156,24 @@ fn bounded(value: Value) -> Value {
     json!({ "sha256": hex::encode(Digest::of(&canonical).0), "len": canonical.len() })
 }
 
-fn with_admitted(members: &mut Map<String, Value>, admitted: &AdmittedCall) {
+fn with_admitted(members: &mut Members, admitted: &AdmittedCall) {
     let AdmittedCall { facts, attempt, first_call, decision, input, key } = admitted;
     with_facts(members, facts);
-    members.insert("attempt".to_owned(), (*attempt).into());
+    members.set("attempt", *attempt);
     if *first_call != facts.call {
-        members.insert("first_call".to_owned(), first_call.to_string().into());
+        members.set("first_call", first_call.to_string());
     }
-    members.insert("policy".to_owned(), policy(decision));
-    members.insert("input".to_owned(), input.to_json());
+    members.set("policy", policy(decision));
+    members.set("input", input.to_json());
     if let Some(key) = key {
-        members.insert("key".to_owned(), key.as_str().into());
+        members.set("key", key.as_str());
     }
 }
 
 pub(crate) fn intent(admitted: &AdmittedCall, claim: &Value, origin: Origin) -> Leaf {
     let mut members = members("intent", origin);
     with_admitted(&mut members, admitted);
-    members.insert("exec".to_owned(), json!({ "claim": bounded(claim.clone()) }));
+    members.set("exec", json!({ "claim": bounded(claim.clone()) }));
     Leaf::new(members)
 }
 
@@ -158,7 +186,7 @@ pub(crate) fn outcome(
 ) -> Leaf {
     let mut members = members("outcome", origin);
     with_admitted(&mut members, admitted);
-    members.insert("exec".to_owned(), execution(settlement));
+    members.set("exec", execution(settlement));
     let error = settlement.error.as_ref().map(|error| error.kind);
     with_end(&mut members, End { status: settlement.status, error, intent_seq });
     with_produced(&mut members, bundle);
@@ -192,25 +220,24 @@ pub(crate) struct End {
     pub(crate) intent_seq: Option<u64>,
 }
 
-fn with_end(members: &mut Map<String, Value>, end: End) {
-    members.insert("status".to_owned(), end.status.as_str().into());
+fn with_end(members: &mut Members, end: End) {
+    members.set("status", end.status.as_str());
     if let Some(kind) = end.error {
-        members.insert("error".to_owned(), json!({ "kind": kind.as_str() }));
+        members.set("error", json!({ "kind": kind.as_str() }));
     }
     if let Some(seq) = end.intent_seq {
-        members.insert("intent_seq".to_owned(), seq.into());
+        members.set("intent_seq", seq);
     }
 }
 
 /// Adds the commitments to what a call produced; that to its input is among its facts.
-fn with_produced(members: &mut Map<String, Value>, bundle: &Bundle) {
+fn with_produced(members: &mut Members, bundle: &Bundle) {
     for (name, commitment) in bundle.commitments().filter(|(name, _)| *name != "input") {
-        match (members.get_mut(name), commitment) {
+        let told = members.0.iter_mut().find(|(told, _)| *told == name);
+        match (told, commitment) {
             // The error's kind stays readable beside the commitment to its text.
-            (Some(Value::Object(told)), Value::Object(commitment)) => told.extend(commitment),
-            (_, commitment) => {
-                members.insert(name.to_owned(), commitment);
-            }
+            (Some((_, Value::Object(told))), Value::Object(commitment)) => told.extend(commitment),
+            (_, commitment) => members.set(name, commitment),
         }
     }
 }
@@ -251,7 +278,7 @@ pub(crate) fn lost(intent: &Map<String, Value>, intent_seq: u64, origin: Origin)
     let mut members = members("outcome", origin);
     for name in REPEATED {
         if let Some(value) = intent.get(name) {
-            members.insert(name.to_owned(), value.clone());
+            members.set(name, value.clone());
         }
     }
     let end = End {
@@ -267,52 +294,54 @@ pub(crate) fn event(event: &Event, bundle: &Bundle, origin: Origin) -> Leaf {
     Leaf::new(match event {
         Event::Refused { call, principal, face, ids, input: _, decision, error } => {
             let mut members = members("decision", origin);
-            members.insert("call".to_owned(), call.to_string().into());
-            members.insert("principal".to_owned(), principal.as_str().into());
-            members.insert("face".to_owned(), face.as_str().into());
+            members.set("call", call.to_string());
+            members.set("principal", principal.as_str());
+            members.set("face", face.as_str());
             with_ids_as_they_came(&mut members, ids);
             if let Some(decision) = decision {
-                members.insert("policy".to_owned(), policy(decision));
+                members.set("policy", policy(decision));
             }
-            members.insert("status".to_owned(), "refused".into());
-            members.insert("error".to_owned(), json!({ "kind": error.as_str() }));
+            members.set("status", "refused");
+            members.set("error", json!({ "kind": error.as_str() }));
             let commitments = bundle.commitments();
-            members.extend(commitments.map(|(name, commitment)| (name.to_owned(), commitment)));
+            for (name, commitment) in commitments {
+                members.set(name, commitment);
+            }
             members
         }
         Event::Replayed { facts, of } => {
             let mut members = members("decision", origin);
             with_facts(&mut members, facts);
-            members.insert("status".to_owned(), "replayed".into());
-            members.insert("of".to_owned(), of.to_string().into());
+            members.set("status", "replayed");
+            members.set("of", of.to_string());
             members
         }
         Event::IdentityRegistered => {
             let mut members = members("identity.registered", origin);
-            members.insert("identity".to_owned(), "io-service".into());
+            members.set("identity", "io-service");
             members
         }
         Event::GatewayStarted { sandbox, policy_set } => {
             let mut members = members("gateway.started", origin);
-            members.insert("sandbox".to_owned(), bounded(sandbox.clone()));
-            members.insert("policy".to_owned(), json!({ "set": policy_set.to_string() }));
+            members.set("sandbox", bounded(sandbox.clone()));
+            members.set("policy", json!({ "set": policy_set.to_string() }));
             members
         }
         Event::PolicyActivated { policy_set } => {
             let mut members = members("policy.activated", origin);
-            members.insert("policy".to_owned(), json!({ "set": policy_set.to_string() }));
+            members.set("policy", json!({ "set": policy_set.to_string() }));
             members
         }
     })
 }
 
-fn with_ids_as_they_came(members: &mut Map<String, Value>, ids: &[String; 4]) {
+fn with_ids_as_they_came(members: &mut Members, ids: &[String; 4]) {
     let [run, wih, correlation, tool] = ids;
     let bounded = |text| bounded_text(text, MAX_TEXT_BYTES);
-    members.insert("run_id".to_owned(), bounded(run).into());
-    members.insert("wih_id".to_owned(), bounded(wih).into());
-    members.insert("correlation_id".to_owned(), bounded(correlation).into());
-    members.insert("tool".to_owned(), json!({ "id": bounded(tool) }));
+    members.set("run_id", bounded(run));
+    members.set("wih_id", bounded(wih));
+    members.set("correlation_id", bounded(correlation));
+    members.set("tool", json!({ "id": bounded(tool) }));
 }
 
 pub(crate) fn tool_event(
@@ -323,9 +352,9 @@ pub(crate) fn tool_event(
     origin: Origin,
 ) -> Leaf {
     let mut members = members(kind, origin);
-    members.insert("principal".to_owned(), by.as_str().into());
+    members.set("principal", by.as_str());
     let tool = json!({ "id": tool.as_str(), "ver": version, "def": digest.to_string() });
-    members.insert("tool".to_owned(), tool);
+    members.set("tool", tool);
     Leaf::new(members)
 }
 
