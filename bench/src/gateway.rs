@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use gateway_adapters::SdkAdapter;
+use gateway_adapters::{SdkAdapter, WorkerRegistry};
 use gateway_engine::{GatewayOptions, GatewayParts, Job, ToolGateway};
 use gateway_http::{HttpOptions, ServeOptions};
 use gateway_ledger::{Ledger, LedgerOptions};
@@ -56,6 +56,7 @@ async fn open(home: &Path) -> anyhow::Result<ToolGateway> {
         clock,
         local: gateway_adapters::local(),
         sdk: Arc::new(SdkAdapter::new().with("bench.echo", echo)),
+        subprocess: gateway_adapters::subprocess(WorkerRegistry::default()),
     };
     let options = GatewayOptions {
         home: home.to_owned(),

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gateway_adapters::SdkAdapter;
+use gateway_adapters::{SdkAdapter, WorkerRegistry};
 use gateway_engine::{GatewayOptions, GatewayParts, Job, RequestContext, RequestIds, ToolGateway};
 use gateway_ledger::{Ledger, LedgerOptions};
 use gateway_model::wire::RegisterTool;
@@ -84,6 +84,7 @@ async fn open(home: &Path) -> Result<ToolGateway, Failure> {
         clock,
         local: gateway_adapters::local(),
         sdk: Arc::new(SdkAdapter::with_builtins().with("greet", greet)),
+        subprocess: gateway_adapters::subprocess(WorkerRegistry::default()),
     };
     let options = GatewayOptions {
         home: home.to_owned(),

@@ -1,13 +1,15 @@
-//! How a call is run: local commands, in-process executors, built-in tools.
+//! How a call is run: local commands, workers, in-process executors, built-in tools.
 //!
-//! A Local tool is a confined process ([`LocalAdapter`]); an Sdk tool is an [`Executor`] within
-//! this process ([`SdkAdapter`]), and the built-in tools are Sdk tools
+//! A Local tool is a confined process ([`LocalAdapter`]); a Subprocess tool is a confined worker
+//! of the operator's registry ([`SubprocessAdapter`]); an Sdk tool is an [`Executor`] within this
+//! process ([`SdkAdapter`]), and the built-in tools are Sdk tools
 //! (`builtin_registry/definitions.rs`).
 
 mod builtin_registry;
 mod local;
 mod process;
 mod sdk;
+mod subprocess;
 mod text;
 
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use gateway_engine::Adapter;
 pub use builtin_registry::{BUILTIN_TOOL_DEFINITIONS, BuiltinTool, Claim, Facts, Reach, builtins};
 pub use local::LocalAdapter;
 pub use sdk::{Executor, Running, SdkAdapter};
+pub use subprocess::{SubprocessAdapter, Worker, WorkerRegistry, WorkerRegistryError};
 
 /// Returns the adapter of Local tools.
 pub fn local() -> Arc<dyn Adapter> {
@@ -26,4 +29,9 @@ pub fn local() -> Arc<dyn Adapter> {
 /// Returns the adapter of Sdk tools, with the executors of the built-in ones.
 pub fn sdk() -> Arc<dyn Adapter> {
     Arc::new(SdkAdapter::with_builtins())
+}
+
+/// Returns the adapter of Subprocess tools, with the operator's workers.
+pub fn subprocess(workers: WorkerRegistry) -> Arc<dyn Adapter> {
+    Arc::new(SubprocessAdapter::new(workers))
 }

@@ -21,6 +21,9 @@ const MAX_OUTPUT_OF_ERROR: usize = 64 * 1024;
 /// Bytes of a failed command's standard error that become its message.
 const MAX_MESSAGE: usize = 4_000;
 
+/// What a tool of another kind is told.
+const NO_COMMAND: &str = "only a Local tool has a command to run";
+
 /// Runs Local tools.
 #[derive(Debug, Clone, Copy)]
 pub struct LocalAdapter;
@@ -29,7 +32,7 @@ impl Adapter for LocalAdapter {
     fn check(&self, binding: &ToolBinding) -> Result<(), String> {
         match binding {
             ToolBinding::Local { .. } => Ok(()),
-            ToolBinding::Sdk { .. } => Err("an Sdk tool has no command to run".to_owned()),
+            ToolBinding::Sdk { .. } | ToolBinding::Subprocess { .. } => Err(NO_COMMAND.to_owned()),
         }
     }
 
@@ -62,7 +65,7 @@ async fn run(job: Job) -> Completion {
 fn program(job: &Job) -> Result<Program, ToolError> {
     let ToolBinding::Local { program, program_digest, arguments, stdin } = &job.tool().binding
     else {
-        return Err(ToolError::new(ErrorKind::Unavailable, "an Sdk tool has no command to run"));
+        return Err(ToolError::new(ErrorKind::Unavailable, NO_COMMAND));
     };
     let args = arguments.expand(job.input()).map_err(|ExpandError { path, reason }| {
         ToolError::invalid("input", &[Violation { path, reason }])
@@ -147,7 +150,7 @@ fn raw_output(stdout: &Captured) -> Value {
 }
 
 /// Returns what a failed command printed, bounded; never parsed into parts of itself.
-fn printed(stdout: &Captured) -> Value {
+pub(crate) fn printed(stdout: &Captured) -> Value {
     if stdout.bytes.is_empty() {
         return Value::Null;
     }
@@ -162,7 +165,7 @@ fn printed(stdout: &Captured) -> Value {
 }
 
 /// Returns what a failed command said on standard error, else how it ended.
-fn failure_text(name: &str, exit: Exit, stderr: &Captured) -> String {
+pub(crate) fn failure_text(name: &str, exit: Exit, stderr: &Captured) -> String {
     let said = plain(&lossy(&stderr.bytes, stderr.is_truncated()));
     let said = said.trim();
     if !said.is_empty() {

@@ -96,6 +96,9 @@ pub(crate) enum Verb {
     /// List, show, register and remove tools.
     #[command(subcommand)]
     Tools(ToolsVerb),
+    /// List the workers that Subprocess tools can name.
+    #[command(subcommand)]
+    Workers(WorkersVerb),
     /// List and show receipts.
     #[command(subcommand)]
     Receipts(ReceiptsVerb),
@@ -153,6 +156,13 @@ pub(crate) enum ToolsVerb {
         /// The tool.
         id: String,
     },
+}
+
+/// What can be done with workers.
+#[derive(Debug, Subcommand)]
+pub(crate) enum WorkersVerb {
+    /// List the workers of the registry as a start would load them.
+    List,
 }
 
 /// What can be done with receipts.

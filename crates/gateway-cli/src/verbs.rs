@@ -8,13 +8,14 @@ mod policy;
 mod receipts;
 mod serve;
 mod tools;
+mod workers;
 
 use std::time::Duration;
 
 use hyper::{Method, StatusCode};
 use serde_json::Value;
 
-use crate::cli::{CommandLine, OutputForm, Verb};
+use crate::cli::{CommandLine, OutputForm, Verb, WorkersVerb};
 use crate::client::{Answer, Ask, Client, ClientError};
 use crate::config::{Config, Flags, Layers, Source};
 use crate::exit::{Exit, Failure, Outcome};
@@ -51,6 +52,7 @@ pub(crate) fn run(invocation: &mut Invocation, verb: Option<Verb>) -> Outcome {
         Verb::Serve => serve::run(invocation),
         Verb::Call(arguments) => call::run(invocation, &arguments),
         Verb::Tools(verb) => tools::run(invocation, &verb),
+        Verb::Workers(WorkersVerb::List) => workers::list(invocation),
         Verb::Receipts(verb) => receipts::run(invocation, &verb),
         Verb::Policy(verb) => policy::run(invocation, verb),
         Verb::Config(verb) => config::run(invocation, &verb),

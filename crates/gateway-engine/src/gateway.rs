@@ -44,6 +44,8 @@ pub struct GatewayParts {
     pub local: Arc<dyn Adapter>,
     /// Runs Sdk tools.
     pub sdk: Arc<dyn Adapter>,
+    /// Runs Subprocess tools.
+    pub subprocess: Arc<dyn Adapter>,
 }
 
 /// How a gateway behaves.
@@ -150,7 +152,7 @@ impl ToolGateway {
             sandbox: Arc::new(parts.sandbox),
             scheduler: Arc::default(),
             clock: parts.clock,
-            adapters: Adapters { local: parts.local, sdk: parts.sdk },
+            adapters: Adapters { local: parts.local, sdk: parts.sdk, subprocess: parts.subprocess },
             artifacts: home.join("artifacts"),
             workspaces,
             shutdown: CancellationToken::new(),

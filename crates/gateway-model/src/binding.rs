@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
+use crate::id::WorkerId;
 use crate::json::Digest;
 
 /// How a tool is run.
@@ -25,6 +26,11 @@ pub enum ToolBinding {
         /// The name of the executor; the tool's id.
         executor: String,
     },
+    /// A worker that the operator has registered, in the sandbox.
+    Subprocess {
+        /// The worker's name in the registry of workers.
+        worker: WorkerId,
+    },
 }
 
 impl ToolBinding {
@@ -33,6 +39,7 @@ impl ToolBinding {
         match self {
             Self::Local { .. } => "Local",
             Self::Sdk { .. } => "Sdk",
+            Self::Subprocess { .. } => "Subprocess",
         }
     }
 }

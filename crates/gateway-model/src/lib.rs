@@ -23,7 +23,7 @@ pub use claim::{ClaimRule, ConcurrencyClaim, ExclusiveScope};
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use decision::{Decision, Effect};
 pub use error::{ErrorKind, ToolError, Violation, bounded_text};
-pub use id::{CallId, CorrelationId, InvalidId, RunId, ToolId, WihId, WorkspaceName};
+pub use id::{CallId, CorrelationId, InvalidId, RunId, ToolId, WihId, WorkerId, WorkspaceName};
 pub use json::{Digest, JsonError, MAX_JSON_DEPTH, canonical_json, parse_json};
 pub use limits::{FilesystemLimit, NetworkLimit, ResourceLimits};
 pub use outcome::{Content, ToolOutput};

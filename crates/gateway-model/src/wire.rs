@@ -7,7 +7,9 @@ mod execute;
 mod fields;
 mod limits;
 mod register;
+mod workers;
 
 pub use execute::{ExecuteRequest, RequiredId, execute_response};
 pub use fields::{FieldError, Fields};
 pub use register::{RegisterError, RegisterTool, ToolType};
+pub use workers::{WorkerDefinition, WorkerDirectory, WorkerFiles, WorkerLimits, WorkersError};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use gateway_adapters::SdkAdapter;
+use gateway_adapters::{SdkAdapter, WorkerRegistry};
 use gateway_engine::{
     CallReport, GatewayOptions, GatewayParts, RequestContext, RequestIds, ToolGateway, Workspace,
 };
@@ -36,6 +36,14 @@ pub(crate) struct Fixture {
 impl Fixture {
     /// Opens a gateway whose workspace `app` holds these files.
     pub(crate) async fn with(files: &[(&str, &str)]) -> Self {
+        Self::with_workers(files, |_outside| Vec::new()).await
+    }
+
+    /// Opens the same with a registry of workers, whose programs may lie outside of everything.
+    pub(crate) async fn with_workers(
+        files: &[(&str, &str)],
+        workers: impl FnOnce(&Path) -> Vec<Value>,
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().canonicalize().unwrap();
         let (home, workspace, outside) =
@@ -50,6 +58,8 @@ impl Fixture {
         for (path, content) in files {
             put(&workspace, path, content);
         }
+        let registry = json!({ "version": 1, "workers": workers(&outside) });
+        put(&home, "workers.json", &registry.to_string());
         let gateway = open(&home, &[("app", &workspace, true), ("docs", &documents, false)]).await;
         Self { gateway, workspace, artifacts, outside, calls: AtomicU32::new(0), directory }
     }
@@ -130,6 +140,12 @@ impl Fixture {
         }
     }
 
+    /// Returns what a receipt holds beside its records: the content of one part of its bundle.
+    pub(crate) async fn content(&self, report: &CallReport, part: &str) -> Option<String> {
+        let receipt = self.gateway.receipt(report.receipt?).await.unwrap().unwrap();
+        receipt["bundle"][part]["content"].as_str().map(ToOwned::to_owned)
+    }
+
     /// Registers a Local tool: the smallest definition, changed.
     pub(crate) async fn register(
         &self,
@@ -180,6 +196,9 @@ async fn open(home: &Path, workspaces: &[(&str, &Path, bool)]) -> ToolGateway {
         readable: Vec::new(),
         home: home.to_owned(),
     };
+    let search_path = ["/usr/bin", "/bin"].map(PathBuf::from).to_vec();
+    let variable = |name: &str| (name == "ALLOWED").then(|| "passed on".to_owned());
+    let workers = WorkerRegistry::load(&home.join("workers.json"), &search_path, &variable);
     let parts = GatewayParts {
         ledger,
         policy: Arc::new(Policy::load(PolicyOptions { directory: None }).unwrap()),
@@ -187,6 +206,7 @@ async fn open(home: &Path, workspaces: &[(&str, &Path, bool)]) -> ToolGateway {
         clock,
         local: gateway_adapters::local(),
         sdk: Arc::new(SdkAdapter::with_builtins()),
+        subprocess: gateway_adapters::subprocess(workers.unwrap()),
     };
     let granted = |&(name, host, is_writable): &(&str, &Path, bool)| Workspace {
         name: name.parse().unwrap(),
@@ -195,7 +215,7 @@ async fn open(home: &Path, workspaces: &[(&str, &Path, bool)]) -> ToolGateway {
     };
     let options = GatewayOptions {
         home: home.to_owned(),
-        search_path: ["/usr/bin", "/bin"].map(PathBuf::from).to_vec(),
+        search_path,
         workspaces: workspaces.iter().map(granted).collect(),
         grace: Duration::from_secs(1),
         builtins: gateway_adapters::builtins().unwrap(),

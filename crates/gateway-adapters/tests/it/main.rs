@@ -14,3 +14,4 @@ mod files;
 mod fixture;
 mod local;
 mod search;
+mod workers;

@@ -14,3 +14,4 @@ mod gateway;
 mod kill;
 mod seed_session;
 mod tidy;
+mod workers;

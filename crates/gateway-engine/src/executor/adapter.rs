@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gateway_model::{CallId, RegisteredTool, ToolBinding, ToolError, ToolOutput};
-use gateway_sandbox::{Confinement, Finished, LaunchError, Program, Sandbox};
+use gateway_sandbox::{Confinement, Finished, LaunchError, Limits, Program, Sandbox};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +25,16 @@ pub trait Adapter: Send + Sync + 'static {
     /// # Errors
     /// Returns the reason for the registrant.
     fn check(&self, binding: &ToolBinding) -> Result<(), String>;
+
+    /// Says whether this adapter can run the tool as a whole; called when it is registered.
+    ///
+    /// For adapters that run only some combinations of binding, schemas and limits.
+    ///
+    /// # Errors
+    /// Returns the reason for the registrant.
+    fn check_tool(&self, tool: &RegisteredTool) -> Result<(), String> {
+        self.check(&tool.binding)
+    }
 
     /// Runs one call.
     ///
@@ -118,7 +128,23 @@ impl Job {
     /// Returns why no process was started; nothing has happened then, but for
     /// [`LaunchError::Lost`].
     pub async fn start(&self, program: &Program) -> Result<Finished, LaunchError> {
-        self.sandbox.run(program, &self.confinement, &self.cancel).await
+        self.start_within(program, self.confinement.limits.clone()).await
+    }
+
+    /// Starts a process as [`Self::start`] does, under limits of its own.
+    ///
+    /// Each limit holds as far as it is tighter than the call's; none is ever widened.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn start_within(
+        &self,
+        program: &Program,
+        limits: Limits,
+    ) -> Result<Finished, LaunchError> {
+        let limits = limits.tightened_by(&self.confinement.limits);
+        let confinement = Confinement { limits, ..self.confinement.clone() };
+        self.sandbox.run(program, &confinement, &self.cancel).await
     }
 
     fn run_directory(&self) -> String {
@@ -148,6 +174,8 @@ pub struct Evidence {
     pub stdout: Option<Vec<u8>>,
     /// What the process wrote to its standard error, as far as captured.
     pub stderr: Option<Vec<u8>>,
+    /// Canonical JSON of what a process left behind and which worker it was, where that is told.
+    pub artifacts: Option<Vec<u8>>,
     /// Processor time, where it was measured.
     pub cpu: Option<Duration>,
     /// Peak memory, where it was measured.
@@ -171,6 +199,7 @@ impl Evidence {
             exit: None,
             stdout: None,
             stderr: None,
+            artifacts: None,
             cpu: None,
             max_rss_bytes: None,
         }

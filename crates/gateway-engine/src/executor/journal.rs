@@ -217,7 +217,7 @@ pub(crate) async fn seal(
 ) -> Result<CallId, ToolError> {
     let Checked { completion, output } = checked;
     let Completion { result, has_started, evidence } = completion;
-    let Evidence { sandbox, exit, stdout, stderr, cpu, max_rss_bytes } = evidence;
+    let Evidence { sandbox, exit, stdout, stderr, artifacts, cpu, max_rss_bytes } = evidence;
     let duration = call.at.elapsed();
     let settlement = Settlement {
         status: status(has_started, result.as_ref().err()),
@@ -225,6 +225,7 @@ pub(crate) async fn seal(
         error: result.err(),
         stdout,
         stderr,
+        artifacts,
         sandbox,
         claim: claim(footprint),
         started: Timestamp(

@@ -52,6 +52,7 @@ pub(crate) struct Executor {
 pub(crate) struct Adapters {
     pub(crate) local: Arc<dyn Adapter>,
     pub(crate) sdk: Arc<dyn Adapter>,
+    pub(crate) subprocess: Arc<dyn Adapter>,
 }
 
 impl Adapters {
@@ -59,6 +60,7 @@ impl Adapters {
         match binding {
             ToolBinding::Local { .. } => &self.local,
             ToolBinding::Sdk { .. } => &self.sdk,
+            ToolBinding::Subprocess { .. } => &self.subprocess,
         }
     }
 }

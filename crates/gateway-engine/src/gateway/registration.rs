@@ -61,7 +61,7 @@ impl ToolGateway {
         executor
             .adapters
             .of(&candidate.binding)
-            .check(&candidate.binding)
+            .check_tool(&candidate)
             .map_err(RegistrationError::Invalid)?;
         confine::check_declared(&candidate.limits.filesystem)
             .map_err(RegistrationError::Invalid)?;

@@ -128,6 +128,9 @@ impl StoredRegistration {
 
     fn binding(&self) -> Result<ToolBinding, RegistrationError> {
         let registration = &self.registration;
+        if let Some(worker) = &registration.worker {
+            return Ok(ToolBinding::Subprocess { worker: worker.clone() });
+        }
         let Some((program, program_digest)) = &self.program else {
             return Ok(ToolBinding::Sdk { executor: registration.id.to_string() });
         };

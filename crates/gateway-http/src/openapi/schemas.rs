@@ -174,7 +174,10 @@ fn register_tool() -> Value {
         "if": { "properties": { "tool_type": { "const": "Local" } } },
         "then": {
             "required": ["command"],
-            "properties": { "command": { "type": "string", "minLength": 1 } },
+            "properties": {
+                "command": { "type": "string", "minLength": 1 },
+                "subprocess": { "type": "null" },
+            },
         },
         "else": {
             "properties": {
@@ -182,6 +185,12 @@ fn register_tool() -> Value {
                 "args": { "type": "null" },
                 "stdin": { "enum": ["none", null] },
             },
+            "if": { "properties": { "tool_type": { "const": "Subprocess" } } },
+            "then": {
+                "required": ["subprocess"],
+                "properties": { "subprocess": { "type": "object" } },
+            },
+            "else": { "properties": { "subprocess": { "type": "null" } } },
         },
     })
 }
@@ -194,13 +203,21 @@ fn register_properties() -> Value {
         "id": { "type": "string", "pattern": "^[A-Za-z0-9._:-]{1,128}$" },
         "name": { "type": "string", "minLength": 1, "maxLength": 200 },
         "description": { "type": "string", "maxLength": 8000 },
-        "tool_type": words(vec![ToolType::Local.as_str(), ToolType::Sdk.as_str()]),
+        "tool_type": words(
+            [ToolType::Local, ToolType::Sdk, ToolType::Subprocess].map(ToolType::as_str).to_vec(),
+        ),
         "command": {
             "type": ["string", "null"],
             "description": "The program of a Local tool: a path, or a name on the gateway's search path.",
         },
         "endpoint": { "enum": ["", null] },
-        "subprocess": { "type": "null" },
+        "subprocess": {
+            "description": "The worker of a Subprocess tool, by its name in the operator's registry.",
+            "type": ["object", "null"],
+            "required": ["worker_id"],
+            "properties": { "worker_id": { "type": "string", "pattern": "^[A-Za-z0-9._:-]{1,128}$" } },
+            "additionalProperties": false,
+        },
         "args": {
             "type": ["array", "null"],
             "description": "Argument template of a Local tool, such as [\"--\", \"{{path}}\"].",

@@ -113,6 +113,7 @@ impl Fixture {
             clock,
             local: Arc::new(Fake(Arc::clone(&fake))),
             sdk: Arc::new(Fake(Arc::clone(&fake))),
+            subprocess: Arc::new(Fake(Arc::clone(&fake))),
         };
         let options = GatewayOptions {
             home: home.path().to_owned(),

@@ -6,7 +6,7 @@ use super::fields::{FieldError, Fields};
 use super::limits::{limits_to_wire, read_limits};
 use crate::binding::StdinMode;
 use crate::claim::ClaimRule;
-use crate::id::ToolId;
+use crate::id::{ToolId, WorkerId};
 use crate::limits::{FilesystemLimit, NetworkLimit, ResourceLimits};
 use crate::tool::{FailureClass, Idempotency, SafetyTier};
 
@@ -57,6 +57,8 @@ pub struct RegisterTool {
     pub args: Option<Vec<String>>,
     /// What a Local tool reads on its standard input.
     pub stdin: StdinMode,
+    /// The worker of a Subprocess tool.
+    pub worker: Option<WorkerId>,
     /// JSON Schema of the input.
     pub input_schema: Value,
     /// JSON Schema of the output.
@@ -119,7 +121,8 @@ impl RegisterTool {
         let command = fields.optional_text("command")?.unwrap_or_default();
         let endpoint = fields.optional_text("endpoint")?.unwrap_or_default();
         let subprocess = fields.take_non_null("subprocess");
-        check_target(fields, tool_type, &command, &endpoint, subprocess.as_ref())?;
+        check_target(fields, tool_type, &command, &endpoint)?;
+        let worker = worker_id(fields, tool_type, subprocess)?;
         let args = fields.optional_texts("args", 256, 8_192)?;
         let stdin = stdin_mode(fields)?;
         if tool_type != ToolType::Local && (args.is_some() || stdin == StdinMode::Json) {
@@ -135,6 +138,7 @@ impl RegisterTool {
             command,
             args,
             stdin,
+            worker,
             input_schema: fields.required("input_schema")?,
             output_schema: fields.required("output_schema")?,
             idempotency: fields.choice(
@@ -210,7 +214,7 @@ impl RegisterTool {
             "failure_classification": self.failure.as_str(),
             "safety_tier": self.tier.as_str(),
             "resource_limits": limits_to_wire(&self.limits),
-            "subprocess": null,
+            "subprocess": self.worker.as_ref().map(|worker| json!({ "worker_id": worker.as_str() })),
         });
         let mut set = |name: &str, value: Value| {
             whole.as_object_mut().map(|object| object.insert(name.to_owned(), value))
@@ -265,7 +269,6 @@ fn check_target(
     tool_type: ToolType,
     command: &str,
     endpoint: &str,
-    subprocess: Option<&Value>,
 ) -> Result<(), FieldError> {
     let is_local = tool_type == ToolType::Local;
     match tool_type {
@@ -275,14 +278,13 @@ fn check_target(
                 "Mcp tools are registered by attaching their server, never one by one",
             ));
         }
-        ToolType::Http | ToolType::Subprocess => {
-            let name = tool_type.as_str();
+        ToolType::Http => {
             return Err(fields.error(
                 "tool_type",
-                format!("{name} tools are not served by this version; expected Local or Sdk"),
+                "Http tools are not served by this version; expected Local, Sdk or Subprocess",
             ));
         }
-        ToolType::Local | ToolType::Sdk => {}
+        ToolType::Local | ToolType::Sdk | ToolType::Subprocess => {}
     }
     if is_local && command.trim().is_empty() {
         return Err(fields.error(
@@ -299,10 +301,34 @@ fn check_target(
     if !endpoint.is_empty() {
         return Err(fields.error("endpoint", "belongs to Http tools only; expected \"\""));
     }
-    if subprocess.is_some() {
-        return Err(fields.error("subprocess", "belongs to Subprocess tools only; expected null"));
-    }
     Ok(())
+}
+
+/// Reads `subprocess`, which names the worker of a Subprocess tool.
+fn worker_id(
+    fields: &Fields,
+    tool_type: ToolType,
+    subprocess: Option<Value>,
+) -> Result<Option<WorkerId>, FieldError> {
+    match (tool_type == ToolType::Subprocess, subprocess) {
+        (false, None) => Ok(None),
+        (false, Some(_)) => {
+            Err(fields.error("subprocess", "belongs to Subprocess tools only; expected null"))
+        }
+        (true, None) => Err(fields.error(
+            "subprocess",
+            "a Subprocess tool names its worker; expected {\"worker_id\": NAME}",
+        )),
+        (true, Some(value)) => {
+            let mut inner = Fields::of(value, "/subprocess")?;
+            let id = inner.text("worker_id")?;
+            let id = id
+                .parse()
+                .map_err(|error: crate::InvalidId| inner.error("worker_id", error.to_string()))?;
+            inner.finish()?;
+            Ok(Some(id))
+        }
+    }
 }
 
 fn stdin_mode(fields: &mut Fields) -> Result<StdinMode, FieldError> {
