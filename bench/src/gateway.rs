@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use gateway_adapters::{SdkAdapter, WorkerRegistry};
-use gateway_engine::{GatewayOptions, GatewayParts, Job, ToolGateway};
+use gateway_engine::{GatewayOptions, GatewayParts, Job, SecretSource, ToolGateway};
 use gateway_http::{HttpOptions, ServeOptions};
 use gateway_ledger::{Ledger, LedgerOptions};
 use gateway_model::wire::RegisterTool;
@@ -54,6 +54,7 @@ async fn open(home: &Path) -> anyhow::Result<ToolGateway> {
         ),
         sandbox: Sandbox::probe(sandbox).await,
         clock,
+        secrets: SecretSource::none(),
         local: gateway_adapters::local(),
         sdk: Arc::new(SdkAdapter::new().with("bench.echo", echo)),
         subprocess: gateway_adapters::subprocess(WorkerRegistry::default()),

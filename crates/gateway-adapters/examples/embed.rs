@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gateway_adapters::{SdkAdapter, WorkerRegistry};
-use gateway_engine::{GatewayOptions, GatewayParts, Job, RequestContext, RequestIds, ToolGateway};
+use gateway_engine::{
+    GatewayOptions, GatewayParts, Job, RequestContext, RequestIds, SecretSource, ToolGateway,
+};
 use gateway_ledger::{Ledger, LedgerOptions};
 use gateway_model::wire::RegisterTool;
 use gateway_model::{Face, Principal, SystemClock, ToolError, ToolOutput};
@@ -82,6 +84,7 @@ async fn open(home: &Path) -> Result<ToolGateway, Failure> {
         policy: Arc::new(Policy::load(PolicyOptions { directory: None })?),
         sandbox: Sandbox::probe(sandbox).await,
         clock,
+        secrets: SecretSource::none(),
         local: gateway_adapters::local(),
         sdk: Arc::new(SdkAdapter::with_builtins().with("greet", greet)),
         subprocess: gateway_adapters::subprocess(WorkerRegistry::default()),

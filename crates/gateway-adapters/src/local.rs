@@ -42,7 +42,7 @@ impl Adapter for LocalAdapter {
 }
 
 async fn run(job: Job) -> Completion {
-    let program = match program(&job) {
+    let program = match program(&job).await {
         Ok(program) => program,
         Err(error) => return process::refused(error),
     };
@@ -62,8 +62,9 @@ async fn run(job: Job) -> Completion {
 }
 
 /// Makes the command line of a call: one program, one argument for each value.
-fn program(job: &Job) -> Result<Program, ToolError> {
-    let ToolBinding::Local { program, program_digest, arguments, stdin } = &job.tool().binding
+async fn program(job: &Job) -> Result<Program, ToolError> {
+    let ToolBinding::Local { program, program_digest, arguments, stdin, environment } =
+        &job.tool().binding
     else {
         return Err(ToolError::new(ErrorKind::Unavailable, NO_COMMAND));
     };
@@ -78,12 +79,14 @@ fn program(job: &Job) -> Result<Program, ToolError> {
             line
         }
     };
+    let mut env = job.environment();
+    env.extend(job.resolve_all(environment).await?);
     Ok(Program {
         path: program.clone(),
         digest: Some(program_digest.0),
         args: args.into_iter().map(OsString::from).collect(),
         stdin,
-        env: job.environment(),
+        env,
         cwd: job.working_directory().into(),
     })
 }

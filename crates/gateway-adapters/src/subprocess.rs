@@ -101,11 +101,15 @@ fn arguments(worker: &Worker, tool: &RegisteredTool) -> Result<ArgumentTemplate,
 }
 
 async fn run(workers: Arc<WorkerRegistry>, job: Job) -> Completion {
-    let prepared = worker_of(&workers, &job.tool().binding)
-        .map_err(|reason| ToolError::new(ErrorKind::Unavailable, reason).retryable(false))
-        .and_then(|worker| Ok((worker, program(&job, worker)?)));
-    let (worker, program) = match prepared {
-        Ok(prepared) => prepared,
+    let worker = match worker_of(&workers, &job.tool().binding) {
+        Ok(worker) => worker,
+        Err(reason) => {
+            let error = ToolError::new(ErrorKind::Unavailable, reason);
+            return process::refused(error.retryable(false));
+        }
+    };
+    let program = match program(&job, worker).await {
+        Ok(program) => program,
         Err(error) => return process::refused(error),
     };
     let limits = limits(worker, &job);
@@ -123,7 +127,7 @@ async fn run(workers: Arc<WorkerRegistry>, job: Job) -> Completion {
 }
 
 /// Makes the command line of a call, with its whole input as one line on standard input.
-fn program(job: &Job, worker: &Worker) -> Result<Program, ToolError> {
+async fn program(job: &Job, worker: &Worker) -> Result<Program, ToolError> {
     let template = arguments(worker, job.tool())
         .map_err(|reason| ToolError::new(ErrorKind::Unavailable, reason).retryable(false))?;
     let args = template.expand(job.input()).map_err(|ExpandError { path, reason }| {
@@ -132,8 +136,9 @@ fn program(job: &Job, worker: &Worker) -> Result<Program, ToolError> {
     let mut stdin = canonical_json(&Value::Object(job.input().clone()));
     stdin.push(b'\n');
     // What the gateway itself says of a call is never replaced by what it was started with.
-    let mut env = worker.environment.clone();
+    let mut env = worker.inherited.clone();
     env.extend(job.environment());
+    env.extend(job.resolve_all(&worker.definition.environment).await?);
     Ok(Program {
         path: worker.program.clone(),
         digest: Some(worker.program_digest),

@@ -99,6 +99,9 @@ pub(crate) enum Verb {
     /// List the workers that Subprocess tools can name.
     #[command(subcommand)]
     Workers(WorkersVerb),
+    /// Keep the values that bindings name as secret:NAME.
+    #[command(subcommand)]
+    Secrets(SecretsVerb),
     /// List and show receipts.
     #[command(subcommand)]
     Receipts(ReceiptsVerb),
@@ -163,6 +166,23 @@ pub(crate) enum ToolsVerb {
 pub(crate) enum WorkersVerb {
     /// List the workers of the registry as a start would load them.
     List,
+}
+
+/// What can be done with secrets.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SecretsVerb {
+    /// Keep a value, read from standard input or typed unseen.
+    Set {
+        /// The secret.
+        name: String,
+    },
+    /// List the names of all secrets.
+    List,
+    /// Remove a secret.
+    Rm {
+        /// The secret.
+        name: String,
+    },
 }
 
 /// What can be done with receipts.

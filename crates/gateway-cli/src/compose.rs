@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, variable_of_worker};
 use crate::exit::{Exit, Failure};
-use crate::home::{self, HomeLock};
+use crate::home::{self, HomeLock, SecretStore};
 
 /// The program that the sandbox starts again: the very file that runs now, even where another
 /// version has taken its name since.
@@ -176,6 +176,7 @@ async fn open_gateway(
         policy,
         sandbox,
         clock: Arc::new(SystemClock),
+        secrets: SecretStore::of(home).into_source(),
         local: gateway_adapters::local(),
         sdk: gateway_adapters::sdk(),
         subprocess: gateway_adapters::subprocess(load_workers(config, home)?),

@@ -6,6 +6,7 @@ mod config;
 mod doctor;
 mod policy;
 mod receipts;
+mod secrets;
 mod serve;
 mod tools;
 mod workers;
@@ -53,6 +54,7 @@ pub(crate) fn run(invocation: &mut Invocation, verb: Option<Verb>) -> Outcome {
         Verb::Call(arguments) => call::run(invocation, &arguments),
         Verb::Tools(verb) => tools::run(invocation, &verb),
         Verb::Workers(WorkersVerb::List) => workers::list(invocation),
+        Verb::Secrets(verb) => secrets::run(invocation, &verb),
         Verb::Receipts(verb) => receipts::run(invocation, &verb),
         Verb::Policy(verb) => policy::run(invocation, verb),
         Verb::Config(verb) => config::run(invocation, &verb),

@@ -1,11 +1,13 @@
 //! How a tool is reached: the part of a registration that no model sees.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
-use crate::id::WorkerId;
+use crate::id::{SecretName, WorkerId};
 use crate::json::Digest;
+use crate::secret::SecretText;
 
 /// How a tool is run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub enum ToolBinding {
         arguments: ArgumentTemplate,
         /// What the program reads on its standard input.
         stdin: StdinMode,
+        /// Variables besides the gateway's own, which they replace.
+        environment: BTreeMap<String, SecretText>,
     },
     /// An executor within this process, by its name.
     Sdk {
@@ -40,6 +44,17 @@ impl ToolBinding {
             Self::Local { .. } => "Local",
             Self::Sdk { .. } => "Sdk",
             Self::Subprocess { .. } => "Subprocess",
+        }
+    }
+
+    /// Returns the secrets that calls of the tool are given.
+    pub fn secrets(&self) -> Vec<&SecretName> {
+        match self {
+            Self::Local { environment, .. } => {
+                environment.values().filter_map(SecretText::secret).collect()
+            }
+            // A worker's are named in the operator's registry.
+            Self::Sdk { .. } | Self::Subprocess { .. } => Vec::new(),
         }
     }
 }

@@ -101,6 +101,10 @@ identifier!(
     /// The name of a worker in the operator's registry.
     WorkerId, "worker_id", NAME_ALPHABET, is_name_byte
 );
+identifier!(
+    /// The name that `secret:NAME` refers to; always one safe path component.
+    SecretName, "secret", COMPONENT_ALPHABET, is_component_byte
+);
 
 /// One attempt at a call, named by the gateway (UUID version 7, RFC 9562).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -14,6 +14,7 @@ mod json;
 mod limits;
 mod outcome;
 mod schema;
+mod secret;
 mod tool;
 pub mod wire;
 
@@ -23,11 +24,14 @@ pub use claim::{ClaimRule, ConcurrencyClaim, ExclusiveScope};
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use decision::{Decision, Effect};
 pub use error::{ErrorKind, ToolError, Violation, bounded_text};
-pub use id::{CallId, CorrelationId, InvalidId, RunId, ToolId, WihId, WorkerId, WorkspaceName};
+pub use id::{
+    CallId, CorrelationId, InvalidId, RunId, SecretName, ToolId, WihId, WorkerId, WorkspaceName,
+};
 pub use json::{Digest, JsonError, MAX_JSON_DEPTH, canonical_json, parse_json};
 pub use limits::{FilesystemLimit, NetworkLimit, ResourceLimits};
 pub use outcome::{Content, ToolOutput};
 pub use schema::{CompiledSchema, SchemaError};
+pub use secret::{SecretText, SecretTextError};
 pub use tool::{
     FailureClass, Idempotency, RegisteredTool, SafetyTier, ToolDefinition, ToolMetadata,
     ToolSchemas, ToolSource,

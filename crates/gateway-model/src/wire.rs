@@ -3,6 +3,7 @@
 //! Bodies are read field by field, so that every fault names its field, what was expected and
 //! what was found, and so that an unknown key is refused with the nearest known one.
 
+mod environment;
 mod execute;
 mod fields;
 mod limits;

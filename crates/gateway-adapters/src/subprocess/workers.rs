@@ -31,7 +31,7 @@ pub struct Worker {
     /// Hash of the definition and the program, as receipts name it.
     pub digest: Digest,
     /// The variables of the gateway's environment that it gets.
-    pub(crate) environment: BTreeMap<String, String>,
+    pub(crate) inherited: BTreeMap<String, String>,
 }
 
 /// A registry that cannot be used.
@@ -96,8 +96,8 @@ impl WorkerRegistry {
                 "worker": definition.normalised,
                 "program": Digest(program.digest).to_string(),
             }));
-            let environment = definition
-                .environment
+            let inherited = definition
+                .inherited
                 .iter()
                 .filter_map(|name| Some((name.clone(), variable(name)?)))
                 .collect();
@@ -106,7 +106,7 @@ impl WorkerRegistry {
                 program: program.path,
                 program_digest: program.digest,
                 digest,
-                environment,
+                inherited,
             };
             workers.insert(id, worker);
         }

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use gateway_adapters::{SdkAdapter, WorkerRegistry};
 use gateway_engine::{
-    CallReport, GatewayOptions, GatewayParts, RequestContext, RequestIds, ToolGateway, Workspace,
+    CallReport, GatewayOptions, GatewayParts, RequestContext, RequestIds, SecretError,
+    SecretSource, ToolGateway, Workspace,
 };
 use gateway_ledger::{Ledger, LedgerOptions};
 use gateway_model::wire::RegisterTool;
-use gateway_model::{Face, Principal, SystemClock, ToolError};
+use gateway_model::{Face, Principal, SecretName, SystemClock, ToolError};
 use gateway_policy::{Policy, PolicyOptions};
 use gateway_sandbox::{Sandbox, SandboxOptions};
 use serde_json::{Value, json};
@@ -21,6 +22,9 @@ use tempfile::TempDir;
 
 /// The run's directory, as calls see it.
 pub(crate) const RUN: &str = "/.allternit/artifacts/run_1";
+
+/// The value of the secret `TOKEN`.
+pub(crate) const TOKEN: &str = "s3ntinel \"quoted\"/value+漢";
 
 /// A gateway and its directories on this machine.
 pub(crate) struct Fixture {
@@ -178,6 +182,14 @@ pub(crate) fn put(directory: &Path, path: &str, content: &str) {
     fs::write(path, content).unwrap();
 }
 
+/// The secret `TOKEN`, which is everything that these tests keep.
+fn secret(name: &SecretName) -> Result<String, SecretError> {
+    match name.as_str() {
+        "TOKEN" => Ok(TOKEN.to_owned()),
+        _ => Err(SecretError::Absent { name: name.clone() }),
+    }
+}
+
 /// The program that the sandbox starts: the example, which `cargo test` builds beside the tests.
 fn helper() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
@@ -204,6 +216,7 @@ async fn open(home: &Path, workspaces: &[(&str, &Path, bool)]) -> ToolGateway {
         policy: Arc::new(Policy::load(PolicyOptions { directory: None }).unwrap()),
         sandbox: Sandbox::probe(sandbox).await,
         clock,
+        secrets: SecretSource::new(secret),
         local: gateway_adapters::local(),
         sdk: Arc::new(SdkAdapter::with_builtins()),
         subprocess: gateway_adapters::subprocess(workers.unwrap()),

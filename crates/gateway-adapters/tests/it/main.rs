@@ -14,4 +14,5 @@ mod files;
 mod fixture;
 mod local;
 mod search;
+mod secrets;
 mod workers;

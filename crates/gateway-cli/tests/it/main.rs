@@ -12,6 +12,7 @@ mod effects;
 mod fuzzed;
 mod gateway;
 mod kill;
+mod secrets;
 mod seed_session;
 mod tidy;
 mod workers;

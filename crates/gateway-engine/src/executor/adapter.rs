@@ -10,12 +10,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gateway_model::{CallId, RegisteredTool, ToolBinding, ToolError, ToolOutput};
+use gateway_model::{CallId, RegisteredTool, SecretText, ToolBinding, ToolError, ToolOutput};
 use gateway_sandbox::{Confinement, Finished, LaunchError, Limits, Program, Sandbox};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::secrets::CallSecrets;
 use crate::context::RequestContext;
 
 /// Runs calls of one kind of tool.
@@ -53,6 +54,7 @@ pub struct Job {
     pub(super) confinement: Confinement,
     pub(super) working_directory: String,
     pub(super) sandbox: Arc<Sandbox>,
+    pub(super) secrets: CallSecrets,
     pub(super) cancel: CancellationToken,
     pub(super) deadline: Instant,
 }
@@ -144,7 +146,46 @@ impl Job {
     ) -> Result<Finished, LaunchError> {
         let limits = limits.tightened_by(&self.confinement.limits);
         let confinement = Confinement { limits, ..self.confinement.clone() };
-        self.sandbox.run(program, &confinement, &self.cancel).await
+        let mut finished = self.sandbox.run(program, &confinement, &self.cancel).await?;
+        // Before anything is made of a stream, so that no cut or encoding hides a value.
+        for stream in [&mut finished.stdout, &mut finished.stderr] {
+            let is_cut = stream.is_truncated();
+            let redacted = self.secrets.redact_stream(std::mem::take(&mut stream.bytes), is_cut);
+            // A stream that was whole stays so, whatever its length is now.
+            stream.total_bytes = if is_cut {
+                stream.total_bytes.max(redacted.len() as u64 + 1)
+            } else {
+                redacted.len() as u64
+            };
+            stream.bytes = redacted;
+        }
+        Ok(finished)
+    }
+
+    /// Returns a text of the binding with its reference to a secret replaced by the value.
+    ///
+    /// The value is for a process or a peer of this call alone. From here on it is taken out of
+    /// the streams of [`Self::start`] and of everything in the [`Completion`].
+    ///
+    /// # Errors
+    /// Names the secret that cannot be had; a call that ends with it has not started.
+    pub async fn resolve(&self, text: &SecretText) -> Result<String, ToolError> {
+        self.secrets.resolve(text).await
+    }
+
+    /// Returns several texts as [`Self::resolve`] does, each under its name.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`], for the first secret that cannot be had.
+    pub async fn resolve_all(
+        &self,
+        texts: &BTreeMap<String, SecretText>,
+    ) -> Result<BTreeMap<String, String>, ToolError> {
+        let mut resolved = BTreeMap::new();
+        for (name, text) in texts {
+            resolved.insert(name.clone(), self.resolve(text).await?);
+        }
+        Ok(resolved)
     }
 
     fn run_directory(&self) -> String {

@@ -23,6 +23,7 @@ use super::adapter::{Adapter, Completion, Evidence, Job};
 use super::journal::{Admitted, Seen};
 use super::report::CallReport;
 use super::scheduler::{ClaimError, HeldClaim, Scheduler};
+use super::secrets::{CallSecrets, SecretSource};
 use super::{confine, journal};
 use crate::context::RequestContext;
 use crate::tool_metadata::{ToolCatalog, Workspace};
@@ -44,6 +45,7 @@ pub(crate) struct Executor {
     /// The host directory that holds one directory for each run.
     pub(crate) artifacts: PathBuf,
     pub(crate) workspaces: Vec<Workspace>,
+    pub(crate) secrets: SecretSource,
     /// Cancelled when the gateway shuts down.
     pub(crate) shutdown: CancellationToken,
 }
@@ -184,7 +186,10 @@ impl Executor {
             Admitted::Seen(stored) => return Ok(Ended::Replayed(stored)),
         };
         let completion = match self.confine(&call, &footprint) {
-            Ok(job) => self.run(&call, job).await, // 9, 10
+            Ok(job) => {
+                let secrets = job.secrets.clone();
+                secrets.redact(self.run(&call, job).await) // 9, 10
+            }
             Err(error) => not_started(error),
         };
         let checked = check_output(&call.tool, completion);
@@ -321,6 +326,7 @@ impl Executor {
             confinement,
             working_directory: footprint.reach.working_directory().to_owned(),
             sandbox: Arc::clone(&self.sandbox),
+            secrets: CallSecrets::of(&self.secrets),
             cancel,
             deadline: Instant::now() + call.tool.limits.time_limit,
         })

@@ -68,6 +68,7 @@ impl ToolGateway {
         if let Some(existing) = executor.catalog.get_folded(&candidate.id) {
             return already_registered(existing, &candidate);
         }
+        permit_secrets(principal, &candidate)?;
         self.permit(principal, &candidate)?;
         let mut durable = StoredTool {
             id: candidate.id.clone(),
@@ -138,6 +139,16 @@ impl ToolGateway {
                 Err(RegistrationError::Denied(format!("policy denies it: {reason} (rule {rule})")))
             }
         }
+    }
+}
+
+/// Refuses a caller that would give itself the operator's secrets.
+fn permit_secrets(principal: Principal, tool: &RegisteredTool) -> Result<(), RegistrationError> {
+    match (principal, tool.binding.secrets().first()) {
+        (Principal::Operator, _) | (Principal::Local, None) => Ok(()),
+        (Principal::Local, Some(secret)) => Err(RegistrationError::Denied(format!(
+            "an operator must do this: the tool is given the secret {secret}"
+        ))),
     }
 }
 

@@ -144,6 +144,7 @@ impl StoredRegistration {
             program_digest: *program_digest,
             arguments,
             stdin: registration.stdin,
+            environment: registration.environment.clone(),
         })
     }
 

@@ -184,6 +184,7 @@ fn register_tool() -> Value {
                 "command": { "enum": ["", null] },
                 "args": { "type": "null" },
                 "stdin": { "enum": ["none", null] },
+                "env": { "enum": [{}, null] },
             },
             "if": { "properties": { "tool_type": { "const": "Subprocess" } } },
             "then": {
@@ -225,6 +226,13 @@ fn register_properties() -> Value {
             "items": { "type": "string", "maxLength": 8192 },
         },
         "stdin": { "enum": ["none", "json", null] },
+        "env": {
+            "type": ["object", "null"],
+            "description": "Variables of a Local tool; secret:NAME stands for a secret.",
+            "maxProperties": 64,
+            "propertyNames": { "pattern": "^(?!ALLTERNIT_)[A-Za-z_][A-Za-z0-9_]{0,127}$" },
+            "additionalProperties": { "type": "string", "pattern": "^[^\\u0000]*$", "maxLength": 8192 },
+        },
         "input_schema": schema("JSON Schema of the input."),
         "output_schema": schema("JSON Schema of the output."),
         "side_effects": texts(),

@@ -1,13 +1,17 @@
 //! The body of `POST /v1/tools`: one registration, read and checked for contradictions.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
+use super::environment::{environment_to_wire, read_environment, refuse_secret};
 use super::fields::{FieldError, Fields};
 use super::limits::{limits_to_wire, read_limits};
 use crate::binding::StdinMode;
 use crate::claim::ClaimRule;
 use crate::id::{ToolId, WorkerId};
 use crate::limits::{FilesystemLimit, NetworkLimit, ResourceLimits};
+use crate::secret::SecretText;
 use crate::tool::{FailureClass, Idempotency, SafetyTier};
 
 /// The adapter a registration asks for.
@@ -57,6 +61,8 @@ pub struct RegisterTool {
     pub args: Option<Vec<String>>,
     /// What a Local tool reads on its standard input.
     pub stdin: StdinMode,
+    /// Variables of a Local tool's process besides the gateway's own.
+    pub environment: BTreeMap<String, SecretText>,
     /// The worker of a Subprocess tool.
     pub worker: Option<WorkerId>,
     /// JSON Schema of the input.
@@ -125,6 +131,13 @@ impl RegisterTool {
         let worker = worker_id(fields, tool_type, subprocess)?;
         let args = fields.optional_texts("args", 256, 8_192)?;
         let stdin = stdin_mode(fields)?;
+        let environment = read_environment(fields)?;
+        check_no_secret(fields, &command, args.as_deref())?;
+        if tool_type != ToolType::Local && !environment.is_empty() {
+            let reason =
+                "belongs to Local tools only; a worker's is in the operator's registry of workers";
+            return Err(fields.error("env", reason));
+        }
         if tool_type != ToolType::Local && (args.is_some() || stdin == StdinMode::Json) {
             return Err(fields.error("args", "args and stdin belong to Local tools only"));
         }
@@ -138,6 +151,7 @@ impl RegisterTool {
             command,
             args,
             stdin,
+            environment,
             worker,
             input_schema: fields.required("input_schema")?,
             output_schema: fields.required("output_schema")?,
@@ -219,6 +233,9 @@ impl RegisterTool {
         let mut set = |name: &str, value: Value| {
             whole.as_object_mut().map(|object| object.insert(name.to_owned(), value))
         };
+        if !self.environment.is_empty() {
+            set("env", environment_to_wire(&self.environment));
+        }
         if self.tool_type == ToolType::Local {
             if let Some(args) = &self.args {
                 set("args", json!(args));
@@ -300,6 +317,19 @@ fn check_target(
     }
     if !endpoint.is_empty() {
         return Err(fields.error("endpoint", "belongs to Http tools only; expected \"\""));
+    }
+    Ok(())
+}
+
+/// Refuses references to secrets where none is resolved.
+fn check_no_secret(
+    fields: &Fields,
+    command: &str,
+    args: Option<&[String]>,
+) -> Result<(), FieldError> {
+    refuse_secret(command).map_err(|reason| fields.error("command", reason))?;
+    for (position, text) in args.unwrap_or_default().iter().enumerate() {
+        refuse_secret(text).map_err(|reason| fields.error(&format!("args/{position}"), reason))?;
     }
     Ok(())
 }

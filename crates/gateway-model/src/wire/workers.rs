@@ -1,14 +1,16 @@
 //! The registry of workers: the programs that Subprocess tools run, as the operator's file names
 //! them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::environment::{check_variable, environment_to_wire, read_environment, refuse_secret};
 use super::fields::{FieldError, Fields};
 use crate::id::WorkerId;
 use crate::json::{JsonError, parse_json};
+use crate::secret::SecretText;
 
 /// The version of the registry's form.
 const VERSION: u64 = 1;
@@ -37,7 +39,9 @@ pub struct WorkerDefinition {
     /// Where it starts; `None` for wherever its call starts.
     pub directory: Option<WorkerDirectory>,
     /// Variables of the gateway's own environment that it also gets.
-    pub environment: Vec<String>,
+    pub inherited: Vec<String>,
+    /// Variables of its own, whose texts may name secrets.
+    pub environment: BTreeMap<String, SecretText>,
     /// Which files its tools may declare.
     pub files: WorkerFiles,
     /// What it may use; a tool's own limits hold beside these.
@@ -141,19 +145,25 @@ impl WorkerDefinition {
                 Some(read_directory(&text).map_err(|reason| fields.error("cwd_policy", reason))?)
             }
         };
-        let environment = fields.optional_texts("env_allowlist", 64, 128)?.unwrap_or_default();
-        for (position, name) in environment.iter().enumerate() {
+        let inherited = fields.optional_texts("env_allowlist", 64, 128)?.unwrap_or_default();
+        for (position, name) in inherited.iter().enumerate() {
             check_variable(name)
                 .map_err(|reason| fields.error(&format!("env_allowlist/{position}"), reason))?;
+        }
+        let args = fields.optional_texts("args_template", 256, 8_192)?.unwrap_or_default();
+        for (position, text) in args.iter().enumerate() {
+            let refused = refuse_secret(text);
+            refused.map_err(|reason| fields.error(&format!("args_template/{position}"), reason))?;
         }
         let mut worker = Self {
             id,
             command,
             description: fields.optional_text("description")?.unwrap_or_default(),
-            args: fields.optional_texts("args_template", 256, 8_192)?.unwrap_or_default(),
+            args,
             files: read_files(fields.take_non_null("fs_policy"), path, directory.as_ref())?,
             directory,
-            environment,
+            inherited,
+            environment: read_environment(&mut fields)?,
             limits: read_limits(&mut fields, path)?,
             normalised: Value::Null,
         };
@@ -171,7 +181,8 @@ impl WorkerDefinition {
             "command": self.command,
             "args_template": self.args,
             "cwd_policy": self.directory.as_ref().map(WorkerDirectory::to_wire),
-            "env_allowlist": self.environment,
+            "env_allowlist": self.inherited,
+            "env": environment_to_wire(&self.environment),
             "fs_policy": {
                 "must_be_run_scoped": self.files.is_run_scoped,
                 "allowed_output_roots": roots.collect::<Vec<_>>(),
@@ -229,21 +240,6 @@ fn is_path_beneath(path: &str) -> bool {
     let is_name =
         |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains('\0');
     path.split('/').all(is_name)
-}
-
-/// Refuses a name that no variable has, or that the gateway itself sets.
-fn check_variable(name: &str) -> Result<(), String> {
-    let mut bytes = name.bytes();
-    let is_first = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
-    if !bytes.next().is_some_and(is_first)
-        || !bytes.all(|byte| is_first(byte) || byte.is_ascii_digit())
-    {
-        return Err("expected the name of a variable: letters, digits and _".to_owned());
-    }
-    if name.starts_with("ALLTERNIT_") {
-        return Err("is a variable that the gateway sets by itself".to_owned());
-    }
-    Ok(())
 }
 
 fn read_files(

@@ -12,6 +12,7 @@ fn whole() -> Value {
         "args_template": ["--title", "{{title}}"],
         "cwd_policy": "run_artifacts_dir",
         "env_allowlist": ["TZ"],
+        "env": { "TOKEN": "secret:REPORT_TOKEN" },
         "fs_policy": {
             "must_be_run_scoped": true,
             "allowed_output_roots": ["/.allternit/artifacts/{run_id}/**"],
@@ -65,6 +66,9 @@ fn each_fault_of_a_registry_names_its_field() {
     check("/cwd_policy", json!("repo_root"), "/cwd_policy: starts in a workspace");
     check("/env_allowlist", json!(["A=B"]), "/env_allowlist/0: expected the name of a variable");
     check("/env_allowlist", json!(["ALLTERNIT_RUN_ID"]), "the gateway sets by itself");
+    check("/env", json!({ "A B": "x" }), "/workers/0/env/A B: expected the name of a variable");
+    check("/env", json!({ "A": "secret:" }), "/workers/0/env/A: secret is empty");
+    check("/args_template", json!(["secret:A"]), "/args_template/0: names a secret, but arguments");
     check("/fs_policy/allowed_output_roots", json!(["/etc"]), "allowed_output_roots/0: expected");
     check(
         "/fs_policy/allowed_output_roots",
