@@ -77,16 +77,6 @@ pub enum BuildError {
         /// What is wrong with it.
         reason: String,
     },
-    /// A stored registration cannot be read.
-    #[error(
-        "registered tool {id}: {reason}; remove it with `tools rm {id}` or restore the ledger from a backup"
-    )]
-    Stored {
-        /// The tool.
-        id: String,
-        /// What is wrong with it.
-        reason: String,
-    },
     /// The ledger could not be read or written.
     #[error("the ledger could not be used")]
     Ledger(#[source] gateway_ledger::LedgerError),
@@ -121,6 +111,8 @@ pub struct Health {
     pub is_accepting: bool,
     /// Calls that are under way.
     pub calls_running: usize,
+    /// Those of them that wait for another call: one with their key, or one they conflict with.
+    pub calls_waiting: usize,
     /// Tools that are registered, built-ins included.
     pub tools: usize,
 }
@@ -293,6 +285,7 @@ impl ToolGateway {
             sandbox: executor.sandbox.state().clone(),
             is_accepting: !self.inner.closing.is_cancelled(),
             calls_running: self.inner.calls_running.load(Ordering::Relaxed),
+            calls_waiting: executor.ledger.joiners() + executor.scheduler.waiting(),
             tools: executor.catalog.len(),
         }
     }

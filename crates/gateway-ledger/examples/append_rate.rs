@@ -206,15 +206,16 @@ fn admission(number: u64, is_keyed: bool) -> Admission {
     Admission {
         facts,
         key: is_keyed.then_some((scope, rerun)),
+        after: None,
         input: br#"{"message":"hello"}"#.to_vec(),
-        decision: Decision {
+        decision: std::sync::Arc::new(Decision {
             effect: Effect::Allow,
             rule: "base.t0".to_owned(),
             reason: "reads only".to_owned(),
             reasons: vec!["base.t0".to_owned()],
             errors: Vec::new(),
             policy_set: Digest::of(b"policies"),
-        },
+        }),
         claim: json!({ "scope": "none" }),
     }
 }

@@ -66,6 +66,10 @@ impl Flights {
         Joiner { call, ended }
     }
 
+    pub(crate) fn joiners(&self) -> usize {
+        self.lock().values().map(|flight| flight.ends.receiver_count()).sum()
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<KeyCode, Flight>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

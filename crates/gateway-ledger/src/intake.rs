@@ -38,6 +38,7 @@ pub(crate) struct AdmitCommand {
     pub(crate) lease: Lease,
     pub(crate) code: KeyCode,
     pub(crate) question: Question,
+    pub(crate) after: Option<CallId>,
     /// The intent as it is when this is the key's first attempt.
     pub(crate) leaf: Leaf,
     pub(crate) bundle: Vec<u8>,

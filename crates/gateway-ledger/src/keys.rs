@@ -33,7 +33,10 @@ pub struct Rerun {
 #[derive(Debug)]
 pub enum KeyState {
     /// Nothing, or nothing that stands in the way of acting.
-    Free,
+    Free {
+        /// The ended attempt after which the caller may act again.
+        after: Option<CallId>,
+    },
     /// A finished call with the same input.
     Replay(StoredOutcome),
     /// A running call with the same input.
@@ -212,6 +215,17 @@ pub(crate) struct Question {
 }
 
 impl Question {
+    /// Judges a key for a caller who has seen one ended attempt, or none.
+    ///
+    /// Another attempt that ended since ran beside the caller, who gets its outcome.
+    pub(crate) fn judge_after(&self, row: &KeyRow, seen: Option<CallId>) -> Verdict {
+        let rerun = Rerun { after_failure: false, after_unknown: false };
+        match self.judge(row) {
+            Verdict::Act if seen != Some(row.call) => Self { rerun, ..*self }.judge(row),
+            verdict => verdict,
+        }
+    }
+
     /// Judges a key. The input is compared before the state, so that a reuse is never hidden.
     pub(crate) fn judge(&self, row: &KeyRow) -> Verdict {
         let Self { fingerprint, principal, rerun, oldest } = *self;
@@ -230,7 +244,7 @@ impl Question {
             return Verdict::Expired(row.call);
         }
         match status {
-            Status::Ok => Verdict::Stored(row.call),
+            Status::Ok | Status::OutputInvalid => Verdict::Stored(row.call),
             Status::ToolError if rerun.after_failure => Verdict::Act,
             Status::ToolError => Verdict::Stored(row.call),
             Status::NotStarted => Verdict::Act,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use gateway_model::{Clock, Decision, Digest, Principal, ToolId, canonical_json};
+use gateway_model::{CallId, Clock, Decision, Digest, Principal, ToolId, canonical_json};
 use serde_json::Value;
 
 pub use self::reading::StoredRecord;
@@ -19,11 +19,8 @@ use crate::readers::Readers;
 use crate::receipt::files::{Follower, ReceiptFiles};
 use crate::record::leaf::{self, AdmittedCall};
 use crate::record::{CallFacts, Event, Settlement};
-use crate::sealing::Bundle;
+use crate::sealing::{Bundle, MAX_REFUSED_INPUT_BYTES};
 use crate::writer::Writer;
-
-/// The longest input of a refused call that is kept.
-const MAX_REFUSED_INPUT_BYTES: usize = 16 << 10;
 
 /// Where a ledger lives, how long it remembers, and how much room it keeps.
 #[derive(Debug, Clone)]
@@ -86,10 +83,12 @@ pub struct Admission {
     pub facts: CallFacts,
     /// The key; absent exactly where the tool has no side effects.
     pub key: Option<(KeyScope, Rerun)>,
+    /// The ended attempt that [`Ledger::look_up`] found and that this one may follow.
+    pub after: Option<CallId>,
     /// Canonical JSON of the input.
     pub input: Vec<u8>,
     /// What policy decided.
-    pub decision: Decision,
+    pub decision: Arc<Decision>,
     /// The claim that is held.
     pub claim: Value,
 }
@@ -185,6 +184,11 @@ impl Ledger {
         self.intake.is_writable()
     }
 
+    /// Returns how many calls wait for a running one with the same key.
+    pub fn joiners(&self) -> usize {
+        self.intake.flights.joiners()
+    }
+
     /// Says what a key has seen. A hint: [`Self::admit`] judges again, atomically.
     ///
     /// # Errors
@@ -203,8 +207,11 @@ impl Ledger {
         let question = self.question(&scope.tool, rerun, principal, input);
         let row = self.readers.read(move |database| keys::read_row(database, code)).await?;
         match row {
-            None => Ok(KeyState::Free),
-            Some(row) => self.state_of(question.judge(&row), code).await,
+            None => Ok(KeyState::Free { after: None }),
+            Some(row) => match question.judge(&row) {
+                Verdict::Act => Ok(KeyState::Free { after: Some(row.call) }),
+                verdict => self.state_of(verdict, code).await,
+            },
         }
     }
 
@@ -217,8 +224,8 @@ impl Ledger {
     /// # Errors
     /// Returns why nothing was admitted.
     pub async fn admit(&self, admission: Admission) -> Result<Admitted, LedgerError> {
-        self.check_room()?;
-        let Admission { facts, key, input, decision, claim } = admission;
+        self.check_writable()?;
+        let Admission { facts, key, after, input, decision, claim } = admission;
         let keyed = key.map(|(scope, rerun)| {
             let code = KeyCode::of(&self.secret, &scope);
             (code, self.question(&facts.tool.id, rerun, facts.principal, &input))
@@ -229,6 +236,7 @@ impl Ledger {
         let key = keyed.map(|(code, _)| format!("hmac:{}", hex::encode(code.0)));
         let call = AdmittedCall { facts, attempt: 1, first_call, decision, input, key };
         let Some((code, question)) = keyed else {
+            self.space.check()?;
             return Ok(Admitted::Fresh(Lease::asked(call, bundle, &self.intake).held()));
         };
         let origin = self.intake.origin();
@@ -238,9 +246,11 @@ impl Ledger {
             lease: Lease::asked(call, Bundle::default(), &self.intake),
             code,
             question,
+            after,
             claim,
             origin,
         });
+        let _room = self.space.take(command.bundle.len() + command.leaf.len())?;
         match self.intake.write(|reply| Command::Admit(command, reply)).await? {
             AdmitReply::Fresh(lease) => Ok(Admitted::Fresh(lease.held())),
             AdmitReply::Seen(verdict) => Ok(Admitted::Seen(self.state_of(verdict, code).await?)),
@@ -271,7 +281,7 @@ impl Ledger {
         let (status, origin) = (settlement.status, self.intake.origin());
         let intent_seq = lease.intent_seq();
         let leaf = leaf::outcome(&lease.call, &settlement, intent_seq, &lease.bundle, origin);
-        self.space.note(lease.bundle.content_bytes() + leaf.len());
+        let _room = self.space.take_reserved(lease.bundle.content_bytes() + leaf.len());
         let settle = move |reply| Command::Settle(Box::new(lease.end(leaf, status)), reply);
         let seq = self.intake.write(settle).await?;
         self.wake_files();
@@ -283,13 +293,14 @@ impl Ledger {
     /// # Errors
     /// Returns why nothing was journaled.
     pub async fn append(&self, event: Event) -> Result<u64, LedgerError> {
-        self.check_room()?;
+        self.check_writable()?;
         let (mut event, mut bundle) = (event, Bundle::default());
         if let Event::Refused { input, .. } = &mut event {
             bundle.add("input", std::mem::take(input)).map_err(LedgerError::Random)?;
         }
         let leaf = leaf::event(&event, &bundle, self.intake.origin());
         let bundle = bundle.into_stored(MAX_REFUSED_INPUT_BYTES);
+        let _room = self.space.take(leaf.len() + bundle.len())?;
         self.intake.write(|reply| Command::Append { leaf, bundle, reply }).await
     }
 
@@ -298,9 +309,24 @@ impl Ledger {
     /// # Errors
     /// Returns why it is not registered.
     pub async fn register_tool(&self, tool: StoredTool) -> Result<u32, LedgerError> {
-        self.check_room()?;
+        self.check_writable()?;
+        let _room = self.space.take(tool.definition.len())?;
         let origin = self.intake.origin();
         self.intake.write(|reply| Command::Register(Box::new(tool), origin, reply)).await
+    }
+
+    /// Says whether an id was ever registered.
+    ///
+    /// # Errors
+    /// Returns why the ledger could not be read.
+    pub async fn was_registered(&self, tool: &ToolId) -> Result<bool, LedgerError> {
+        let tool = tool.clone();
+        let read = move |database: &rusqlite::Connection| {
+            database
+                .prepare_cached("SELECT EXISTS(SELECT 1 FROM tool_versions WHERE id = ?1)")?
+                .query_row([tool.as_str()], |row| row.get(0))
+        };
+        self.readers.read(read).await
     }
 
     /// Removes a tool durably. Returns whether it was registered.
@@ -349,7 +375,7 @@ impl Ledger {
 
     async fn state_of(&self, verdict: Verdict, code: KeyCode) -> Result<KeyState, LedgerError> {
         Ok(match verdict {
-            Verdict::Act => KeyState::Free,
+            Verdict::Act => KeyState::Free { after: None },
             Verdict::Foreign => KeyState::Foreign,
             Verdict::Mismatch(first) => KeyState::Mismatch { first },
             Verdict::Indeterminate(call) => KeyState::Indeterminate { call },
@@ -366,11 +392,8 @@ impl Ledger {
         })
     }
 
-    fn check_room(&self) -> Result<(), LedgerError> {
-        if !self.is_writable() {
-            return Err(LedgerError::Poisoned);
-        }
-        self.space.check()
+    fn check_writable(&self) -> Result<(), LedgerError> {
+        if self.is_writable() { Ok(()) } else { Err(LedgerError::Poisoned) }
     }
 }
 

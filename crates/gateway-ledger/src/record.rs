@@ -2,6 +2,7 @@
 
 pub(crate) mod leaf;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use gateway_model::{
@@ -51,6 +52,8 @@ pub enum Status {
     Ok,
     /// The tool ran and failed.
     ToolError,
+    /// The tool succeeded, but its output is not what it promised; it is never run again.
+    OutputInvalid,
     /// The tool was stopped by its time limit.
     Timeout,
     /// The call was stopped.
@@ -63,9 +66,10 @@ pub enum Status {
 
 impl Status {
     /// Every status.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Ok,
         Self::ToolError,
+        Self::OutputInvalid,
         Self::Timeout,
         Self::Cancelled,
         Self::Indeterminate,
@@ -77,6 +81,7 @@ impl Status {
         match self {
             Self::Ok => "ok",
             Self::ToolError => "tool_error",
+            Self::OutputInvalid => "output_invalid",
             Self::Timeout => "timeout",
             Self::Cancelled => "cancelled",
             Self::Indeterminate => "indeterminate",
@@ -138,7 +143,7 @@ pub enum Event {
         /// Canonical JSON of the input. Kept with its salt up to 16 KiB, else only committed to.
         input: Vec<u8>,
         /// The decision, once policy was asked.
-        decision: Option<Decision>,
+        decision: Option<Arc<Decision>>,
         /// Why the call ended.
         error: ErrorKind,
     },

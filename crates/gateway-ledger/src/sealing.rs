@@ -5,6 +5,9 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
+/// The longest input of a refused call that is kept.
+pub(crate) const MAX_REFUSED_INPUT_BYTES: usize = 16 << 10;
+
 /// A salted commitment: HMAC-SHA256 of the content under a random salt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Commitment {
@@ -123,9 +126,20 @@ pub(crate) fn content_of(part: &Value) -> Option<Vec<u8>> {
 
 /// Says whether a part of a stored bundle is what a leaf's commitment speaks of.
 ///
-/// A part whose content was not kept agrees with any commitment.
+/// A part holds its salt, and its content in one of two forms or not at all; nothing else agrees.
 pub(crate) fn is_committed(part: &Value, commitment: &Value) -> bool {
-    let Some(content) = content_of(part) else { return part.get("salt").is_some() };
+    let names: Vec<&str> =
+        part.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+    let content = match names.as_slice() {
+        // Content that was too long to keep: the length that is committed to says so.
+        ["salt"] => {
+            let length = commitment.get("len").and_then(Value::as_u64);
+            return length.is_some_and(|length| length > MAX_REFUSED_INPUT_BYTES as u64);
+        }
+        ["salt", "content" | "content_hex"] => content_of(part),
+        _ => None,
+    };
+    let Some(content) = content else { return false };
     let mut salt = [0; 32];
     let text = part.get("salt").and_then(Value::as_str).unwrap_or_default();
     if hex::decode_to_slice(text, &mut salt).is_err() {
@@ -161,6 +175,24 @@ mod tests {
                 assert!(!is_committed(&part, &commitment));
             }
         }
+    }
+
+    #[test]
+    fn a_part_without_its_content_is_refused_unless_it_was_too_long_to_keep() {
+        let mut bundle = Bundle::default();
+        let commitment = bundle.add("input", b"{}".to_vec()).unwrap().to_json();
+        let salt = "00".repeat(32);
+        for part in [
+            json!({ "salt": salt }),
+            json!({ "salt": salt, "renamed": "{}" }),
+            json!({ "salt": salt, "content_hex": "zz" }),
+            json!({ "salt": salt, "content": "{}", "content_hex": "7b7d" }),
+            json!({ "content": "{}" }),
+        ] {
+            assert!(!is_committed(&part, &commitment), "{part}");
+        }
+        let long = bundle.add("stdout", vec![b'x'; MAX_REFUSED_INPUT_BYTES + 1]).unwrap();
+        assert!(is_committed(&json!({ "salt": salt }), &long.to_json()));
     }
 
     #[test]

@@ -139,10 +139,11 @@ impl Writer {
     }
 
     fn admit(&mut self, admit: AdmitCommand, reply: Reply<AdmitReply>) -> rusqlite::Result<Answer> {
-        let AdmitCommand { mut lease, code, question, mut leaf, bundle, claim, origin } = admit;
+        let AdmitCommand { mut lease, code, question, after, mut leaf, bundle, claim, origin } =
+            admit;
         let previous = keys::read_row(&self.database, code)?;
         if let Some(row) = &previous {
-            let verdict = question.judge(row);
+            let verdict = question.judge_after(row, after);
             if verdict != Verdict::Act {
                 return Ok(Box::new(move |_| answer_to(reply, AdmitReply::Seen(verdict))));
             }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::{Map, Value};
 
 use crate::id::{SecretName, WorkerId};
-use crate::json::Digest;
+use crate::json::{Digest, canonical_json};
 use crate::secret::SecretText;
 
 /// How a tool is run.
@@ -122,12 +122,13 @@ const MAX_ARGUMENT_BYTES: usize = 128 * 1024 - 1;
 
 impl ArgumentTemplate {
     /// Returns the mapping of a tool without a template: one argument per scalar property, in
-    /// the order in which the schema declares them.
-    pub fn from_schema(input_schema: &Value) -> Self {
-        let arguments = property_names(input_schema)
+    /// this order, which a registration takes from its schema once ([`property_order`]).
+    pub fn from_properties(names: &[String]) -> Self {
+        let arguments = names
+            .iter()
             .map(|name| Argument::Property {
                 prefix: String::new(),
-                name: name.to_owned(),
+                name: name.clone(),
                 may_start_with_dash: false,
                 suffix: String::new(),
             })
@@ -182,6 +183,11 @@ impl ArgumentTemplate {
         }
         Ok(expanded)
     }
+}
+
+/// Returns the names of a schema's properties in the order in which it declares them.
+pub fn property_order(input_schema: &Value) -> Vec<String> {
+    property_names(input_schema).map(str::to_owned).collect()
 }
 
 fn property_names(input_schema: &Value) -> impl Iterator<Item = &str> {
@@ -244,7 +250,8 @@ fn texts_of(
 fn scalar(value: &Value, path: String) -> Result<ArgumentText, ExpandError> {
     let (text, is_number) = match value {
         Value::String(text) => (text.clone(), false),
-        Value::Number(number) => (number.to_string(), true),
+        // As it is committed to in the receipt: `1`, where the caller wrote `1.0`.
+        Value::Number(_) => (String::from_utf8_lossy(&canonical_json(value)).into_owned(), true),
         Value::Bool(flag) => (flag.to_string(), false),
         Value::Null | Value::Array(_) | Value::Object(_) => {
             let reason =
@@ -309,7 +316,7 @@ mod tests {
 
     #[test]
     fn without_a_template_scalars_follow_the_schema_order() {
-        let template = ArgumentTemplate::from_schema(&schema());
+        let template = ArgumentTemplate::from_properties(&property_order(&schema()));
         compare(&template, json!({"a": 1, "b": "x y", "other": "no"}), Ok(&["x y", "1"]));
         compare(&template, json!({"a": -1, "b": true}), Ok(&["true", "-1"]));
         compare(&template, json!({"b": "--version"}), Err("/b starts with '-'"));
@@ -340,6 +347,7 @@ mod tests {
         check(&["{{list}}"], json!({"list": [["x"]]}), Err("/list/0 cannot be"));
         check(&["--n={{a}}"], json!({}), Ok(&[]));
         check(&["--n={{a}}"], json!({"a": null}), Ok(&[]));
+        check(&["{{a}}", "{{b}}"], json!({"a": 1.0, "b": 1e2}), Ok(&["1", "100"]));
         check(&["{{a}}"], json!({"a": 9_007_199_254_740_993_u64}), Ok(&["9007199254740993"]));
         check(&["{{b}}"], json!({"b": "x".repeat(200_000)}), Err("200000 bytes"));
     }

@@ -88,8 +88,9 @@ pub enum ClaimRule {
 impl ClaimRule {
     /// Returns the claim of a call, with paths taken relative to `root`.
     ///
-    /// A pointer that leads to nothing, to another type than a string or a list of strings, or
-    /// to a path that climbs out of the root makes the footprint unknown, hence global.
+    /// A pointer that leads to nothing or to another type than a string or a list of strings, a
+    /// path that is `/` or climbs above it, and more than 32 paths make the footprint unknown,
+    /// hence global.
     pub fn claim(&self, input: &Value, root: &str) -> ConcurrencyClaim {
         match self {
             Self::Shared => ConcurrencyClaim::Shared,
@@ -107,12 +108,15 @@ impl ClaimRule {
     }
 }
 
+/// Paths of one claim; every pair of paths is compared while a call waits.
+const MAX_PATHS: usize = 32;
+
 fn collect_paths(value: Option<&Value>, root: &str, paths: &mut BTreeSet<String>) -> bool {
     match value {
         Some(Value::String(path)) => match normalise(path, root) {
             Some(path) => {
                 paths.insert(path);
-                true
+                paths.len() <= MAX_PATHS
             }
             None => false,
         },
@@ -123,12 +127,12 @@ fn collect_paths(value: Option<&Value>, root: &str, paths: &mut BTreeSet<String>
     }
 }
 
-/// Folds `.`, `..` and doubled separators; `None` when the path climbs above `/`.
+/// Folds `.`, `..` and doubled separators as the kernel does, for which a backslash is a letter;
+/// `None` when the path climbs above `/` or is `/` itself.
 fn normalise(path: &str, root: &str) -> Option<String> {
-    let absolute =
-        if path.starts_with(['/', '\\']) { path.to_owned() } else { format!("{root}/{path}") };
+    let absolute = if path.starts_with('/') { path.to_owned() } else { format!("{root}/{path}") };
     let mut components: Vec<&str> = Vec::new();
-    for component in absolute.split(['/', '\\']) {
+    for component in absolute.split('/') {
         match component {
             "" | "." => {}
             ".." => {
@@ -137,7 +141,7 @@ fn normalise(path: &str, root: &str) -> Option<String> {
             name => components.push(name),
         }
     }
-    Some(format!("/{}", components.join("/")))
+    (!components.is_empty()).then(|| format!("/{}", components.join("/")))
 }
 
 #[cfg(test)]
@@ -183,6 +187,11 @@ mod tests {
             &paths(&["/.allternit/artifacts/run_1/a", "/.allternit/artifacts/run_1/b"]),
         );
         check_claim(&json!({"path": "../../../../x"}), &global);
+        check_claim(&json!({"path": "/"}), &global);
+        check_claim(&json!({"path": "/workspace/.."}), &global);
+        check_claim(&json!({"path": r"a\b/../c"}), &paths(&["/.allternit/artifacts/run_1/c"]));
+        let many: Vec<String> = (0..33).map(|number| number.to_string()).collect();
+        check_claim(&json!({"path": many}), &global);
         check_claim(&json!({"path": 7}), &global);
         check_claim(&json!({"path": []}), &global);
         check_claim(&json!({}), &global);

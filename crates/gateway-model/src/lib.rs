@@ -18,7 +18,9 @@ mod secret;
 mod tool;
 pub mod wire;
 
-pub use binding::{ArgumentTemplate, ExpandError, StdinMode, TemplateError, ToolBinding};
+pub use binding::{
+    ArgumentTemplate, ExpandError, StdinMode, TemplateError, ToolBinding, property_order,
+};
 pub use call::{Face, Principal, SandboxTier};
 pub use claim::{ClaimRule, ConcurrencyClaim, ExclusiveScope};
 pub use clock::{Clock, SystemClock, Timestamp};

@@ -25,6 +25,8 @@ pub enum Action<'a> {
     List,
     /// Register the tool.
     Register(RegisterContext),
+    /// Remove the tool.
+    Remove,
 }
 
 /// What policy may know of one call.
@@ -45,10 +47,12 @@ pub struct ExecuteContext<'a> {
 /// What policy may know of a registration besides the tool itself.
 #[derive(Debug, Clone, Copy)]
 pub struct RegisterContext {
-    /// The id named another definition before.
+    /// The id was registered before.
     pub replaces: bool,
     /// The sandbox can enforce the limits that the tool declares.
     pub is_enforceable: bool,
+    /// Calls of the tool are given secrets of the operator.
+    pub names_secrets: bool,
 }
 
 /// What policy may know of a tool.
@@ -99,6 +103,7 @@ pub(crate) enum ActionKind {
     Execute,
     List,
     Register,
+    Remove,
 }
 
 impl ActionKind {
@@ -107,6 +112,7 @@ impl ActionKind {
             Self::Execute => "execute",
             Self::List => "list",
             Self::Register => "register",
+            Self::Remove => "remove",
         }
     }
 }
@@ -117,6 +123,7 @@ impl Action<'_> {
             Self::Execute(_) => ActionKind::Execute,
             Self::List => ActionKind::List,
             Self::Register(_) => ActionKind::Register,
+            Self::Remove => ActionKind::Remove,
         }
     }
 }
@@ -126,7 +133,7 @@ impl PolicyRequest<'_> {
     pub(crate) fn requested_tier(&self) -> SafetyTier {
         match self.action {
             Action::Execute(context) => context.requested_tier,
-            Action::List | Action::Register(_) => self.tool.tier,
+            Action::List | Action::Register(_) | Action::Remove => self.tool.tier,
         }
     }
 }

@@ -27,6 +27,7 @@ pub(crate) struct RuleSet {
     execute: Slices,
     list: Slices,
     register: Slices,
+    remove: Slices,
     digest: Digest,
     cache: DecisionCache,
 }
@@ -52,6 +53,7 @@ impl RuleSet {
             execute: Slices::new(ActionKind::Execute, &rules, &world),
             list: Slices::new(ActionKind::List, &rules, &world),
             register: Slices::new(ActionKind::Register, &rules, &world),
+            remove: Slices::new(ActionKind::Remove, &rules, &world),
             digest: digest_of(sources),
             cache: DecisionCache::default(),
             world,
@@ -73,6 +75,7 @@ impl RuleSet {
             Action::Execute(_) => &self.execute,
             Action::List => &self.list,
             Action::Register(_) => &self.register,
+            Action::Remove => &self.remove,
         };
         let id = request.tool.id.as_str();
         let found = slices.of_tool(id, &self.rules).and_then(|slice| {
@@ -85,7 +88,7 @@ impl RuleSet {
         let is_repeatable = match request.action {
             Action::Execute(_) => slice.is_fixed(),
             Action::List => true,
-            Action::Register(_) => false,
+            Action::Register(_) | Action::Remove => false,
         };
         if !is_repeatable {
             return Arc::new(self.judge(request, slice, execute));
@@ -118,7 +121,7 @@ impl RuleSet {
         if now.is_allowed {
             let hidden = match request.action {
                 Action::List => self.hide(request, execute)?,
-                Action::Execute(_) | Action::Register(_) => None,
+                Action::Execute(_) | Action::Register(_) | Action::Remove => None,
             };
             return Ok(hidden.unwrap_or_else(|| self.decided(Effect::Allow, &now.rules)));
         }

@@ -125,10 +125,8 @@ async fn only_an_operator_gives_a_secret_to_a_tool() {
     });
     let registration = RegisterTool::read(definition).unwrap();
     let denied = fixture.gateway.register(Principal::Local, registration.clone()).await;
-    assert_eq!(
-        denied.unwrap_err().to_string(),
-        "an operator must do this: the tool is given the secret TOKEN"
-    );
+    let denied = denied.unwrap_err().to_string();
+    assert!(denied.starts_with("policy denies it: "), "{denied}");
     let registered = fixture.gateway.register(Principal::Operator, registration).await.unwrap();
     assert_eq!(registered.tool.registration["env"], json!({ "T": "secret:TOKEN" }));
 }

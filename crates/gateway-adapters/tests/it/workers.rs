@@ -40,6 +40,7 @@ async fn register(fixture: &Fixture, change: impl FnOnce(&mut Value)) -> Result<
             definition["subprocess"] = json!({ "worker_id": "by.script" });
             definition["input_schema"]["properties"] = json!({ "script": {}, "more": {} });
             definition["safety_tier"] = json!("T2");
+            definition["side_effects"] = json!(["filesystem"]);
             definition["resource_limits"]["filesystem"] =
                 json!({ "ReadWrite": ["/.allternit/artifacts/{run_id}/**"] });
             change(definition);
@@ -142,6 +143,7 @@ async fn a_worker_gets_allowed_variables_and_starts_where_its_policy_says() {
                 definition["subprocess"] = json!({ "worker_id": id });
                 definition["input_schema"]["properties"] = json!({ "script": {} });
                 definition["safety_tier"] = json!("T2");
+                definition["side_effects"] = json!(["filesystem"]);
                 definition["resource_limits"]["filesystem"] = json!({
                     "ReadWrite": ["/workspace/app/**", "/.allternit/artifacts/{run_id}/**"],
                 });

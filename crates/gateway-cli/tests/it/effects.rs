@@ -155,6 +155,34 @@ fn a_tool_with_side_effects_needs_a_key_and_a_dangerous_one_asks() {
     let denied = gateway.execute("doom", &json!({}), "key_1");
     assert_eq!(kind(&denied), "permission_denied", "{denied}");
     assert!(denied["error"]["message"].as_str().unwrap().starts_with("Policy denied execution: "));
+    assert!(
+        gateway.cli(&["tools", "rm", "doom"]).status.success(),
+        "nobody can call it, and yet it goes"
+    );
+}
+
+#[test]
+fn arguments_keep_their_order_over_a_restart() {
+    let scene = Scene::new();
+    let mut gateway = scene.start();
+    let tool = json!({
+        "id": "in.order", "name": "In order", "description": "", "tool_type": "Local", "command": "echo", "endpoint": "",
+        "input_schema": {"type": "object", "properties": {"to": {}, "from": {}, "count": {}}},
+        "output_schema": {}, "side_effects": [], "idempotency_behavior": "idempotent", "retryable": false,
+        "failure_classification": "none", "safety_tier": "T0", "subprocess": null,
+        "resource_limits": {"cpu": null, "memory": null, "network": "None", "filesystem": "None", "time_limit": 5},
+    });
+    assert_eq!(gateway.register(&tool).status, 201);
+    let input = json!({"count": 1.0, "from": "a", "to": "b"});
+    let expected = json!({"raw_output": "b a 1\n"});
+    assert_eq!(gateway.execute("in.order", &input, "k_1")["output"], expected);
+    assert!(gateway.stop().success());
+    let gateway = scene.start();
+    assert_eq!(gateway.execute("in.order", &input, "k_2")["output"], expected);
+    let other = tool.to_string().replace(r#""to":{},"from":{}"#, r#""from":{},"to":{}"#);
+    let headers = [("content-type", "application/json")];
+    assert_ne!(other, tool.to_string());
+    assert_eq!(gateway.request("POST", "/v1/tools", &headers, &other).status, 409);
 }
 
 #[test]

@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::scheduler::HeldClaim;
 use super::secrets::CallSecrets;
 use crate::context::RequestContext;
 
@@ -45,6 +46,9 @@ pub trait Adapter: Send + Sync + 'static {
 }
 
 /// One admitted, confined call, ready to be run.
+///
+/// Its claim is held until it is dropped. Work that cannot be stopped, such as a blocking
+/// thread, keeps the job with it, so that nothing that conflicts runs beside it.
 #[derive(Debug)]
 pub struct Job {
     pub(super) call: CallId,
@@ -56,6 +60,8 @@ pub struct Job {
     pub(super) sandbox: Arc<Sandbox>,
     pub(super) secrets: CallSecrets,
     pub(super) cancel: CancellationToken,
+    #[expect(dead_code, reason = "held until the job is dropped")]
+    pub(super) claim: Arc<HeldClaim>,
     pub(super) deadline: Instant,
 }
 

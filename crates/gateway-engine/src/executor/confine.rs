@@ -67,6 +67,8 @@ pub(crate) struct Reach {
     has_run: bool,
     is_writable: bool,
     workspaces: Vec<Workspace>,
+    /// Workspaces in which this call can meet a writer: those that are granted for writing.
+    shared: Vec<WorkspaceName>,
     working_directory: String,
 }
 
@@ -97,6 +99,8 @@ pub(crate) fn reach(
             }
         }
     }
+    let shared = workspaces.iter().filter(|workspace| workspace.is_writable);
+    let shared = shared.map(|workspace| workspace.name.clone()).collect();
     for workspace in &mut workspaces {
         workspace.is_writable &= is_writable;
     }
@@ -105,7 +109,7 @@ pub(crate) fn reach(
         None if has_run => format!("/.allternit/artifacts/{run}"),
         None => EMPTY_DIRECTORY.to_owned(),
     };
-    Ok(Reach { has_run, is_writable, workspaces, working_directory })
+    Ok(Reach { has_run, is_writable, workspaces, shared, working_directory })
 }
 
 impl Reach {
@@ -113,11 +117,10 @@ impl Reach {
         &self.working_directory
     }
 
-    /// Where this call can meet others: its run, and the workspaces it shares with other runs.
+    /// Where this call can meet others: its run, and the workspaces that somebody can write to.
     pub(crate) fn domain(&self, run: &RunId) -> Domain {
-        let workspaces =
-            self.workspaces.iter().map(|workspace| format!("workspace:{}", workspace.name));
-        std::iter::once(format!("run:{run}")).chain(workspaces).collect()
+        let shared = self.shared.iter().map(|name| format!("workspace:{name}"));
+        std::iter::once(format!("run:{run}")).chain(shared).collect()
     }
 
     /// Returns the confinement, with the run's directory created where it is missing.

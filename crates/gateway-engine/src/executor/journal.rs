@@ -12,6 +12,7 @@ use gateway_model::{
     ToolError, ToolOutput, canonical_json,
 };
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::adapter::{Completion, Evidence};
 use super::pipeline::{Arrived, Call, Checked, Executor, Footprint, Refused};
@@ -41,7 +42,8 @@ pub(crate) struct Stored {
 
 /// What a key has seen, once nobody runs under it any more.
 pub(crate) enum Seen {
-    Fresh,
+    /// Nothing stands in the way, after this ended attempt if there was one.
+    Fresh(Option<CallId>),
     Stored(Stored),
 }
 
@@ -114,7 +116,7 @@ pub(crate) async fn refuse(
         face: *face,
         ids: ids.clone(),
         input: input.to_vec(),
-        decision: decision.map(|decision| Decision::clone(&decision)),
+        decision,
         error: error.kind,
     };
     executor.ledger.append(event).await.map(drop).map_err(unwritable)
@@ -124,8 +126,8 @@ pub(crate) async fn refuse(
 pub(crate) async fn registration_denied(
     executor: &Executor,
     principal: Principal,
-    tool: String,
-    input: Vec<u8>,
+    (tool, input): (String, Vec<u8>),
+    decision: Arc<Decision>,
 ) {
     let event = Event::Refused {
         call: new_call(executor),
@@ -133,7 +135,7 @@ pub(crate) async fn registration_denied(
         face: Face::Rest,
         ids: [String::new(), String::new(), String::new(), tool],
         input,
-        decision: None,
+        decision: Some(decision),
         error: ErrorKind::PermissionDenied,
     };
     if let Err(error) = executor.ledger.append(event).await {
@@ -143,32 +145,45 @@ pub(crate) async fn registration_denied(
 
 /// Returns the outcome of an earlier call with the same key, waiting for it if it still runs.
 pub(crate) async fn look_up(executor: &Executor, call: &Call) -> Result<Seen, Refused> {
-    let Some((scope, rerun)) = key_of(call) else { return Ok(Seen::Fresh) };
-    let deadline = tokio::time::Instant::now() + join_patience(&call.tool);
+    let Some((scope, mut rerun)) = key_of(call) else { return Ok(Seen::Fresh(None)) };
+    let deadline = Instant::now() + join_patience(&call.tool);
     loop {
         let principal = call.context.principal;
         let state = executor.ledger.look_up(&scope, rerun, principal, &call.input_bytes).await;
-        let Some(joiner) = (match settled(state.map_err(|error| Refused::from(unwritable(error)))?)
-        {
-            Settled::Act => return Ok(Seen::Fresh),
+        let joiner = match settled(state.map_err(|error| Refused::from(unwritable(error)))?) {
+            Settled::Act(after) => return Ok(Seen::Fresh(after)),
             Settled::Stored(outcome) => {
                 return replayed(executor, call, outcome).await.map(Seen::Stored);
             }
             Settled::Refused(error) => return Err(error.into()),
-            Settled::Running(joiner) => Some(joiner),
-        }) else {
-            continue;
+            Settled::Running(joiner) => joiner,
         };
-        let patience = deadline.saturating_duration_since(tokio::time::Instant::now());
-        if !joiner.wait(patience).await {
-            let error =
-                ToolError::new(ErrorKind::InProgress, "a call with this key is still running");
-            return Err(error
-                .with("running_call_id", joiner.call.to_string())
-                .retry_after(JOIN_GRACE)
-                .into());
-        }
+        join(&joiner, call, deadline).await?;
+        // Whoever waited for a call gets its outcome, and does not act again after its failure.
+        rerun = Rerun { after_failure: false, after_unknown: false };
     }
+}
+
+/// Waits until a running call with the same key has ended.
+async fn join(
+    joiner: &gateway_ledger::Joiner,
+    call: &Call,
+    deadline: Instant,
+) -> Result<(), Refused> {
+    let patience = deadline.saturating_duration_since(Instant::now());
+    let has_ended = tokio::select! {
+        has_ended = joiner.wait(patience) => has_ended,
+        () = call.context.cancel.cancelled() => {
+            let error = ToolError::new(ErrorKind::Cancelled, "cancelled while waiting for the running call with this key");
+            return Err(error.with("running_call_id", joiner.call.to_string()).into());
+        }
+    };
+    if has_ended && !patience.is_zero() {
+        return Ok(());
+    }
+    let error = ToolError::new(ErrorKind::InProgress, "a call with this key is still running");
+    let error = error.with("running_call_id", joiner.call.to_string());
+    Err(error.retry_after(JOIN_GRACE).into())
 }
 
 /// Makes key and intent durable, or says what stands in the way.
@@ -176,14 +191,15 @@ pub(crate) async fn admit(
     executor: &Executor,
     call: &Call,
     footprint: &Footprint,
-    decision: Arc<Decision>,
+    (decision, after): (Arc<Decision>, Option<CallId>),
 ) -> Result<Admitted, Refused> {
     let refuse = |error| Refused { error, decision: Some(Arc::clone(&decision)) };
     let admission = Admission {
         facts: facts(call),
         key: key_of(call),
+        after,
         input: call.input_bytes.to_vec(),
-        decision: Decision::clone(&decision),
+        decision: Arc::clone(&decision),
         claim: claim(footprint),
     };
     let state =
@@ -196,7 +212,7 @@ pub(crate) async fn admit(
         Settled::Refused(error) => Err(refuse(error)),
         // Someone else was admitted between the look and the admission. The claim is given up
         // by this refusal, so that the other can run; the caller's retry joins it.
-        Settled::Act | Settled::Running(_) => {
+        Settled::Act(_) | Settled::Running(_) => {
             let error =
                 ToolError::new(ErrorKind::InProgress, "a call with this key has just started");
             Err(refuse(error.retry_after(Duration::from_millis(100))))
@@ -215,12 +231,14 @@ pub(crate) async fn seal(
     footprint: &Footprint,
     checked: Checked,
 ) -> Result<CallId, ToolError> {
-    let Checked { completion, output } = checked;
+    let Checked { completion, output, is_output_invalid, duration } = checked;
     let Completion { result, has_started, evidence } = completion;
     let Evidence { sandbox, exit, stdout, stderr, artifacts, cpu, max_rss_bytes } = evidence;
-    let duration = call.at.elapsed();
     let settlement = Settlement {
-        status: status(has_started, result.as_ref().err()),
+        status: match result.as_ref().err() {
+            _ if is_output_invalid => Status::OutputInvalid,
+            error => status(has_started, error),
+        },
         output: output.filter(|_| result.is_ok()),
         error: result.err(),
         stdout,
@@ -261,7 +279,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 
 /// What a key's state means for the caller.
 enum Settled {
-    Act,
+    Act(Option<CallId>),
     Stored(StoredOutcome),
     Running(gateway_ledger::Joiner),
     Refused(ToolError),
@@ -269,7 +287,7 @@ enum Settled {
 
 fn settled(state: KeyState) -> Settled {
     Settled::Refused(match state {
-        KeyState::Free => return Settled::Act,
+        KeyState::Free { after } => return Settled::Act(after),
         KeyState::Replay(outcome) => return Settled::Stored(outcome),
         KeyState::InFlight(joiner) => return Settled::Running(joiner),
         KeyState::Mismatch { first } => {
@@ -332,7 +350,7 @@ fn facts(call: &Call) -> CallFacts {
 
 fn claim(footprint: &Footprint) -> Value {
     let claim = &footprint.claim;
-    let paths: Vec<&str> = claim.paths().take(32).collect();
+    let paths: Vec<&str> = claim.paths().collect();
     if paths.is_empty() {
         json!({ "scope": claim.scope() })
     } else {

@@ -89,7 +89,6 @@ impl Arrived {
 /// A call whose tool is known and whose input is valid.
 pub(crate) struct Call {
     pub(crate) id: CallId,
-    pub(crate) at: Instant,
     pub(crate) context: RequestContext,
     pub(crate) tool: Arc<RegisteredTool>,
     pub(crate) input: Value,
@@ -120,6 +119,10 @@ impl From<ToolError> for Refused {
 pub(crate) struct Checked {
     pub(crate) completion: Completion,
     pub(crate) output: Option<Vec<u8>>,
+    /// The tool succeeded, and its output was not what it promised.
+    pub(crate) is_output_invalid: bool,
+    /// The tool's own time, from its confinement to its end.
+    pub(crate) duration: Duration,
 }
 
 /// How the line ends for a call that was not refused.
@@ -156,7 +159,7 @@ impl Executor {
             Ok(Ended::Sealed { receipt, result }) => {
                 report(Some(receipt), result, false, true, true)
             }
-            Ok(Ended::Unsealed(error)) => report(None, Err(error), false, false, false),
+            Ok(Ended::Unsealed(error)) => report(None, Err(error), false, false, true),
             Err(Refused { error, decision }) => {
                 let is_policy_enforced = decision.is_some();
                 match journal::refuse(self, &attempt, &error, decision).await {
@@ -174,25 +177,27 @@ impl Executor {
     async fn line(&self, arrived: Arrived) -> Result<Ended, Refused> {
         let (arrived, tool) = self.resolve(arrived)?; // 1
         let call = self.validate(arrived, tool)?; // 2
-        if let Some(stored) = self.replay(&call).await? {
-            return Ok(Ended::Replayed(stored)); // 3
-        }
+        let after = match self.replay(&call).await? {
+            Seen::Fresh(after) => after, // 3
+            Seen::Stored(stored) => return Ok(Ended::Replayed(stored)),
+        };
         let footprint = self.prepare(&call)?; // 4
         let decision = self.decide(&call, &footprint); // 5
         confirm(&decision)?; // 6
-        let claim = self.claim(&call, &footprint, &decision).await?; // 7
-        let lease = match self.admit(&call, &footprint, decision).await? {
+        let claim = Arc::new(self.claim(&call, &footprint, &decision).await?); // 7
+        let lease = match self.admit(&call, &footprint, (decision, after)).await? {
             Admitted::Fresh(lease) => lease, // 8
             Admitted::Seen(stored) => return Ok(Ended::Replayed(stored)),
         };
-        let completion = match self.confine(&call, &footprint) {
+        let started = Instant::now();
+        let completion = match self.confine(&call, &footprint, &claim) {
             Ok(job) => {
                 let secrets = job.secrets.clone();
                 secrets.redact(self.run(&call, job).await) // 9, 10
             }
             Err(error) => not_started(error),
         };
-        let checked = check_output(&call.tool, completion);
+        let checked = check_output(&call.tool, completion, started.elapsed());
         let ended = self.seal(&call, lease, &footprint, checked).await; // 11
         drop(claim);
         Ok(ended) // 12 is the caller's report, which names the sealed receipt
@@ -225,7 +230,13 @@ impl Executor {
     /// 2: the input against its schema, and the key that a tool with side effects needs.
     fn validate(&self, arrived: Arrived, tool: Arc<RegisteredTool>) -> Result<Call, Refused> {
         step("validate");
-        let Arrived { call: id, at, context, tool: _, input, input_bytes } = arrived;
+        let Arrived { call: id, at: _, context, tool: _, input, input_bytes } = arrived;
+        if !input.is_object() {
+            // Whatever the schema says: what is committed to is what runs.
+            let reason = "expected an object".to_owned();
+            let violation = Violation { path: String::new(), reason };
+            return Err(ToolError::invalid("input", &[violation]).into());
+        }
         let violations = tool.schemas.input.violations(&input);
         if !violations.is_empty() {
             return Err(ToolError::invalid("input", &violations).into());
@@ -239,16 +250,13 @@ impl Executor {
             error.message = RequiredId::Correlation.message().to_owned();
             return Err(error.into());
         }
-        Ok(Call { id, at, context, tool, input, input_bytes })
+        Ok(Call { id, context, tool, input, input_bytes })
     }
 
     /// 3: the outcome of an earlier call with the same key, waiting for it if it still runs.
-    async fn replay(&self, call: &Call) -> Result<Option<journal::Stored>, Refused> {
+    async fn replay(&self, call: &Call) -> Result<Seen, Refused> {
         step("replay");
-        match journal::look_up(self, call).await? {
-            Seen::Fresh => Ok(None),
-            Seen::Stored(stored) => Ok(Some(stored)),
-        }
+        journal::look_up(self, call).await
     }
 
     /// 4: what the call touches: one reading for schedule, policy and confinement.
@@ -302,18 +310,23 @@ impl Executor {
         &self,
         call: &Call,
         footprint: &Footprint,
-        decision: Arc<Decision>,
+        (decision, after): (Arc<Decision>, Option<CallId>),
     ) -> Result<Admitted, Refused> {
         step("admit");
         if self.shutdown.is_cancelled() {
             let error = ToolError::new(ErrorKind::Unavailable, "the gateway is shutting down");
             return Err(Refused { error, decision: Some(decision) });
         }
-        journal::admit(self, call, footprint, decision).await
+        journal::admit(self, call, footprint, (decision, after)).await
     }
 
     /// 9: the confinement of the run and its workspaces. The tool's clock starts.
-    fn confine(&self, call: &Call, footprint: &Footprint) -> Result<Job, ToolError> {
+    fn confine(
+        &self,
+        call: &Call,
+        footprint: &Footprint,
+        claim: &Arc<HeldClaim>,
+    ) -> Result<Job, ToolError> {
         step("confine");
         let confinement =
             footprint.reach.confinement(&call.tool, &call.context.run, &self.artifacts)?;
@@ -328,6 +341,7 @@ impl Executor {
             sandbox: Arc::clone(&self.sandbox),
             secrets: CallSecrets::of(&self.secrets),
             cancel,
+            claim: Arc::clone(claim),
             deadline: Instant::now() + call.tool.limits.time_limit,
         })
     }
@@ -340,7 +354,7 @@ impl Executor {
         #[expect(clippy::disallowed_methods, reason = "awaited, and aborted, right here")]
         let mut task = tokio::spawn(async move { adapter.run(job).await });
         let stopped = tokio::select! {
-            ended = &mut task => return completed(ended),
+            ended = &mut task => return completed(&call.tool, ended),
             () = cancel.cancelled() => ToolError::new(ErrorKind::Cancelled, "the call was cancelled"),
             () = self.shutdown.cancelled() => {
                 ToolError::new(ErrorKind::Cancelled, "the gateway is shutting down")
@@ -351,14 +365,10 @@ impl Executor {
         };
         cancel.cancel();
         match tokio::time::timeout(GRACE, &mut task).await {
-            Ok(ended) => completed(ended),
+            Ok(ended) => completed(&call.tool, ended),
             Err(_elapsed) => {
                 task.abort();
-                Completion {
-                    result: Err(stopped),
-                    has_started: true,
-                    evidence: Evidence::in_process(),
-                }
+                Completion { result: Err(stopped), has_started: true, evidence: unseen(&call.tool) }
             }
         }
     }
@@ -407,38 +417,59 @@ fn confirm(decision: &Arc<Decision>) -> Result<(), Refused> {
 ///
 /// The bytes keep the order of members, so that a replay answers byte for byte what the first
 /// call answered. The effect is kept either way; null is not checked.
-fn check_output(tool: &RegisteredTool, mut completion: Completion) -> Checked {
-    let Ok(output) = &completion.result else { return Checked { completion, output: None } };
+fn check_output(tool: &RegisteredTool, completion: Completion, duration: Duration) -> Checked {
+    let mut checked = Checked { completion, output: None, is_output_invalid: false, duration };
+    let Ok(output) = &checked.completion.result else { return checked };
     let bytes = output.to_json().to_string().into_bytes();
     if bytes.len() > MAX_OUTPUT_BYTES {
         let message = format!("the result has {} bytes, more than {MAX_OUTPUT_BYTES}", bytes.len());
-        completion.result = Err(ToolError::new(ErrorKind::OutputLimit, message));
-        return Checked { completion, output: None };
+        checked.completion.result = Err(ToolError::new(ErrorKind::OutputLimit, message));
+        checked.is_output_invalid = true;
+        return checked;
     }
     let violations = match &output.structured {
         None | Some(Value::Null) => Vec::new(),
         Some(value) => tool.schemas.output.violations(value),
     };
     if violations.is_empty() {
-        return Checked { completion, output: Some(bytes) };
+        checked.output = Some(bytes);
+        return checked;
     }
     let mut error = ToolError::invalid("output", &violations).with("output", output.to_rest());
     error.kind = ErrorKind::Execution;
-    completion.result = Err(error.retryable(false));
-    Checked { completion, output: None }
+    checked.completion.result = Err(error.retryable(false));
+    checked.is_output_invalid = true;
+    checked
 }
 
-fn completed(ended: Result<Completion, tokio::task::JoinError>) -> Completion {
-    ended.unwrap_or_else(|_panic| Completion {
-        result: Err(ToolError::new(ErrorKind::Execution, "the tool's adapter failed unexpectedly")),
-        has_started: true,
-        evidence: Evidence::in_process(),
+/// Reads how an adapter's task ended; nobody knows what one that panicked has done.
+fn completed(
+    tool: &RegisteredTool,
+    ended: Result<Completion, tokio::task::JoinError>,
+) -> Completion {
+    ended.unwrap_or_else(|_panic| {
+        let kind =
+            if tool.has_side_effects() { ErrorKind::Indeterminate } else { ErrorKind::Execution };
+        Completion {
+            result: Err(ToolError::new(kind, "the tool's adapter failed unexpectedly")),
+            has_started: true,
+            evidence: unseen(tool),
+        }
     })
+}
+
+/// What can be said of a run whose adapter did not say it.
+fn unseen(tool: &RegisteredTool) -> Evidence {
+    match tool.binding {
+        ToolBinding::Local { .. } | ToolBinding::Subprocess { .. } => Evidence::lost(),
+        ToolBinding::Sdk { .. } => Evidence::in_process(),
+    }
 }
 
 fn timed_out(call: &Call) -> ToolError {
     let seconds = call.tool.limits.time_limit.as_secs();
     ToolError::new(ErrorKind::Timeout, format!("the tool timed out after {seconds} s"))
+        .retryable(call.tool.is_rerun_safe())
 }
 
 fn not_started(error: ToolError) -> Completion {

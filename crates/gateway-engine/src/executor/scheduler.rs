@@ -5,6 +5,7 @@
 //! other, and a late call never overtakes an earlier one that it conflicts with.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ const MAX_CLAIMS: usize = 4_096;
 /// How long a call waits for the calls before it.
 const MAX_WAIT: Duration = Duration::from_secs(300);
 
-/// Where claims can meet: the run, and every workspace a call can write to.
+/// Where claims can meet: the run, and every workspace that is granted for writing.
 pub(crate) type Domain = BTreeSet<String>;
 
 /// Why a claim could not be had.
@@ -35,6 +36,7 @@ pub(crate) enum ClaimError {
 pub(crate) struct Scheduler {
     line: Mutex<Line>,
     released: Notify,
+    waiting: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -75,6 +77,7 @@ impl Scheduler {
                 if self.blocker(held.ticket).is_none() {
                     return;
                 }
+                let _counted = Counted::new(&self.waiting);
                 released.await;
             }
         };
@@ -86,6 +89,11 @@ impl Scheduler {
                 Err(ClaimError::Waited { held })
             }
         }
+    }
+
+    /// Returns how many calls wait for a claim.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
     }
 
     fn join(
@@ -114,6 +122,22 @@ impl Scheduler {
                 earlier.claim.conflicts_with(&own.claim) && !earlier.domain.is_disjoint(&own.domain)
             })
             .map(|earlier| earlier.claim.scope().to_owned())
+    }
+}
+
+/// One more in a count, for as long as it lives.
+struct Counted<'count>(&'count AtomicUsize);
+
+impl<'count> Counted<'count> {
+    fn new(count: &'count AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -4,23 +4,41 @@ use std::sync::Arc;
 
 use gateway_ledger::{Ledger, LedgerError, StoredTool};
 use gateway_model::wire::RegisterTool;
-use gateway_model::{Decision, Effect, Principal, RegisteredTool, ToolSource, canonical_json};
+use gateway_model::{
+    Decision, Effect, Principal, RegisteredTool, ToolBinding, ToolSource, canonical_json,
+};
 use gateway_policy::{Action, PolicyRequest, RegisterContext, ToolFacts};
+use gateway_sandbox::SandboxState;
 
 use super::{BuildError, ToolGateway};
 use crate::executor::{confine, journal};
 use crate::tool_metadata::{Registered, RegistrationError, StoredRegistration, ToolCatalog};
 
-/// Puts every stored registration into the catalogue.
+/// Puts the stored registrations into the catalogue, beside the built-ins, which they never
+/// replace.
+///
+/// One that this version cannot use is left out and said so: the others still serve.
 pub(super) async fn load(ledger: &Ledger, catalog: &ToolCatalog) -> Result<(), BuildError> {
     for stored in ledger.tools().await.map_err(BuildError::Ledger)? {
-        let id = stored.id.to_string();
-        let unreadable = |reason: String| BuildError::Stored { id: id.clone(), reason };
-        let tool = StoredRegistration::from_bytes(&stored.definition)
-            .map_err(unreadable)?
-            .compile(stored.version, ToolSource::Registered)
-            .map_err(|error| unreadable(error.to_string()))?;
-        catalog.insert(Arc::new(tool));
+        if let Some(taken) = catalog.get_folded(&stored.id) {
+            tracing::error!(
+                tool = %stored.id, built_in = %taken.id,
+                "a registered tool is left out: its id is a built-in tool's now; register it under another id"
+            );
+            continue;
+        }
+        let tool = StoredRegistration::from_bytes(&stored.definition).and_then(|registration| {
+            registration
+                .compile(stored.version, ToolSource::Registered)
+                .map_err(|error| error.to_string())
+        });
+        match tool {
+            Ok(tool) => catalog.insert(Arc::new(tool)),
+            Err(reason) => tracing::error!(
+                tool = %stored.id, %reason,
+                "a registered tool is left out: its definition cannot be used; register it again"
+            ),
+        }
     }
     Ok(())
 }
@@ -38,14 +56,8 @@ impl ToolGateway {
         registration: RegisterTool,
     ) -> Result<Registered, RegistrationError> {
         let gateway = self.clone();
-        let (tool, input) = (registration.id.to_string(), canonical_json(&registration.normalised));
-        let done = self.inner.calls.spawn(async move {
-            let registered = gateway.register_now(principal, registration).await;
-            if let Err(RegistrationError::Denied(_)) = &registered {
-                journal::registration_denied(&gateway.inner.executor, principal, tool, input).await;
-            }
-            registered
-        });
+        let register = async move { gateway.register_now(principal, registration).await };
+        let done = self.inner.calls.spawn(register);
         done.await.unwrap_or_else(|_panic| Err(unexpected()))
     }
 
@@ -56,6 +68,7 @@ impl ToolGateway {
     ) -> Result<Registered, RegistrationError> {
         let executor = &self.inner.executor;
         let _one_at_a_time = self.inner.registering.lock().await;
+        let input = canonical_json(&registration.normalised);
         let stored = StoredRegistration::resolve(registration, &self.inner.search_path)?;
         let candidate = stored.compile(1, ToolSource::Registered)?;
         executor
@@ -68,8 +81,13 @@ impl ToolGateway {
         if let Some(existing) = executor.catalog.get_folded(&candidate.id) {
             return already_registered(existing, &candidate);
         }
-        permit_secrets(principal, &candidate)?;
-        self.permit(principal, &candidate)?;
+        let was_registered = executor.ledger.was_registered(&candidate.id).await;
+        let context = RegisterContext {
+            replaces: was_registered.map_err(failed)?,
+            is_enforceable: self.is_enforceable(&candidate),
+            names_secrets: !candidate.binding.secrets().is_empty(),
+        };
+        self.permit(principal, Action::Register(context), &candidate, input).await?;
         let mut durable = StoredTool {
             id: candidate.id.clone(),
             version: candidate.version,
@@ -90,65 +108,61 @@ impl ToolGateway {
     /// Returns why nothing was removed.
     pub async fn remove(&self, principal: Principal, id: &str) -> Result<(), RegistrationError> {
         let (gateway, id) = (self.clone(), id.to_owned());
-        let done = self.inner.calls.spawn(async move {
-            let removed = gateway.remove_now(principal, &id).await;
-            if let Err(RegistrationError::Denied(_)) = &removed {
-                journal::registration_denied(&gateway.inner.executor, principal, id, Vec::new())
-                    .await;
-            }
-            removed
-        });
+        let done = self.inner.calls.spawn(async move { gateway.remove_now(principal, &id).await });
         done.await.unwrap_or_else(|_panic| Err(unexpected()))
     }
 
     async fn remove_now(&self, principal: Principal, id: &str) -> Result<(), RegistrationError> {
         let executor = &self.inner.executor;
         let _one_at_a_time = self.inner.registering.lock().await;
-        let tool = self
-            .tool(principal, id)
-            .ok_or_else(|| RegistrationError::NotFound(format!("no tool {id:?} is registered")))?;
-        match tool.definition.source {
-            ToolSource::Builtin => {
-                return Err(RegistrationError::Denied(format!(
-                    "{id:?} is built in and cannot be removed"
-                )));
-            }
-            ToolSource::Registered => {}
+        let unknown = || RegistrationError::NotFound(format!("no tool {id:?} is registered"));
+        let tool = executor.catalog.get(id).ok_or_else(unknown)?;
+        let permitted = self.permit(principal, Action::Remove, &tool, Vec::new()).await;
+        // Whoever may remove a tool may know of it, even where nobody can call it.
+        if permitted.is_err() && !self.is_visible(principal, &tool) {
+            return Err(unknown());
         }
-        self.permit(principal, &tool)?;
+        permitted?;
+        if tool.definition.source == ToolSource::Builtin {
+            let reason = format!("{id:?} is built in and cannot be removed");
+            return Err(RegistrationError::Denied(reason));
+        }
         executor.ledger.remove_tool(&tool.id, principal).await.map_err(failed)?;
         executor.catalog.remove(&tool.id);
         Ok(())
     }
 
-    /// Asks policy whether the principal may register, or remove, this very tool.
-    fn permit(&self, principal: Principal, tool: &RegisteredTool) -> Result<(), RegistrationError> {
-        let request = PolicyRequest {
-            principal,
-            action: Action::Register(RegisterContext { replaces: false, is_enforceable: true }),
-            tool: ToolFacts::from(tool),
-        };
-        let decision = self.inner.executor.policy.decide(&request);
-        let Decision { effect, rule, reason, .. } = &*decision;
-        match effect {
-            Effect::Allow => Ok(()),
-            Effect::Ask => Err(RegistrationError::Denied(format!(
-                "an operator must do this: {reason} (rule {rule})"
-            ))),
-            Effect::Deny => {
-                Err(RegistrationError::Denied(format!("policy denies it: {reason} (rule {rule})")))
+    /// Says whether the kernel holds this tool to what it declares.
+    fn is_enforceable(&self, tool: &RegisteredTool) -> bool {
+        match tool.binding {
+            ToolBinding::Local { .. } | ToolBinding::Subprocess { .. } => {
+                matches!(self.inner.executor.sandbox.state(), SandboxState::Enforced(_))
             }
+            // An executor runs in this very process.
+            ToolBinding::Sdk { .. } => false,
         }
     }
-}
 
-/// Refuses a caller that would give itself the operator's secrets.
-fn permit_secrets(principal: Principal, tool: &RegisteredTool) -> Result<(), RegistrationError> {
-    match (principal, tool.binding.secrets().first()) {
-        (Principal::Operator, _) | (Principal::Local, None) => Ok(()),
-        (Principal::Local, Some(secret)) => Err(RegistrationError::Denied(format!(
-            "an operator must do this: the tool is given the secret {secret}"
-        ))),
+    /// Asks policy whether the principal may do this to this very tool; a denial is journaled.
+    async fn permit(
+        &self,
+        principal: Principal,
+        action: Action<'_>,
+        tool: &RegisteredTool,
+        input: Vec<u8>,
+    ) -> Result<(), RegistrationError> {
+        let executor = &self.inner.executor;
+        let request = PolicyRequest { principal, action, tool: ToolFacts::from(tool) };
+        let decision = executor.policy.decide(&request);
+        let Decision { effect, rule, reason, .. } = &*decision;
+        let denial = match effect {
+            Effect::Allow => return Ok(()),
+            Effect::Ask => format!("an operator must do this: {reason} (rule {rule})"),
+            Effect::Deny => format!("policy denies it: {reason} (rule {rule})"),
+        };
+        let id = tool.id.to_string();
+        journal::registration_denied(executor, principal, (id, input), decision).await;
+        Err(RegistrationError::Denied(denial))
     }
 }
 

@@ -9,7 +9,7 @@ use gateway_model::wire::{RegisterTool, ToolType};
 use gateway_model::{
     ArgumentTemplate, CompiledSchema, Digest, FailureClass, Idempotency, NetworkLimit,
     RegisteredTool, SchemaError, ToolBinding, ToolDefinition, ToolId, ToolMetadata, ToolSchemas,
-    ToolSource, canonical_json,
+    ToolSource, canonical_json, property_order,
 };
 use gateway_sandbox::resolve_program;
 use serde_json::{Value, json};
@@ -50,6 +50,9 @@ pub enum RegistrationError {
 pub(crate) struct StoredRegistration {
     pub(crate) registration: RegisterTool,
     program: Option<(PathBuf, Digest)>,
+    /// The properties that become arguments, in order, where the tool has no template. What is
+    /// stored is canonical, which has lost the schema's own order.
+    property_order: Option<Vec<String>>,
 }
 
 impl StoredRegistration {
@@ -66,7 +69,9 @@ impl StoredRegistration {
             }
             ToolType::Sdk | ToolType::Http | ToolType::Subprocess | ToolType::Mcp => None,
         };
-        Ok(Self { registration, program })
+        let property_order = (program.is_some() && registration.args.is_none())
+            .then(|| property_order(&registration.input_schema));
+        Ok(Self { registration, program, property_order })
     }
 
     /// Returns the canonical bytes that are stored and hashed.
@@ -74,7 +79,11 @@ impl StoredRegistration {
         let program = self.program.as_ref().map(|(path, digest)| {
             json!({ "path": path.to_string_lossy(), "digest": digest.to_string() })
         });
-        canonical_json(&json!({ "registration": self.registration.normalised, "program": program }))
+        canonical_json(&json!({
+            "registration": self.registration.normalised,
+            "program": program,
+            "property_order": self.property_order,
+        }))
     }
 
     /// Reads back what [`Self::to_bytes`] wrote.
@@ -90,7 +99,11 @@ impl StoredRegistration {
                 Some((PathBuf::from(path), digest.ok_or("program has no digest")?))
             }
         };
-        Ok(Self { registration, program })
+        let property_order = match stored.get_mut("property_order").map(Value::take) {
+            None | Some(Value::Null) => None,
+            Some(names) => serde_json::from_value(names).map_err(|error| error.to_string())?,
+        };
+        Ok(Self { registration, program, property_order })
     }
 
     /// Compiles the registration into the tool that calls use.
@@ -134,10 +147,14 @@ impl StoredRegistration {
         let Some((program, program_digest)) = &self.program else {
             return Ok(ToolBinding::Sdk { executor: registration.id.to_string() });
         };
-        let arguments = match &registration.args {
-            None => ArgumentTemplate::from_schema(&registration.input_schema),
-            Some(args) => ArgumentTemplate::parse(args, &registration.input_schema)
+        let arguments = match (&registration.args, &self.property_order) {
+            (Some(args), _) => ArgumentTemplate::parse(args, &registration.input_schema)
                 .map_err(|error| RegistrationError::Invalid(format!("/{error}")))?,
+            (None, Some(names)) => ArgumentTemplate::from_properties(names),
+            (None, None) => {
+                let lost = "the order of its arguments was not stored; register it again";
+                return Err(RegistrationError::Invalid(lost.to_owned()));
+            }
         };
         Ok(ToolBinding::Local {
             program: program.clone(),

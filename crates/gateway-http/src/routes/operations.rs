@@ -114,7 +114,14 @@ mod tests {
 
     fn health(sandbox: SandboxState) -> Health {
         let is_journal_writable = true;
-        Health { is_journal_writable, sandbox, is_accepting: true, calls_running: 0, tools: 8 }
+        Health {
+            is_journal_writable,
+            sandbox,
+            is_accepting: true,
+            calls_running: 0,
+            calls_waiting: 0,
+            tools: 8,
+        }
     }
 
     #[test]

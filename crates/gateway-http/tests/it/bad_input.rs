@@ -216,7 +216,7 @@ async fn a_recursive_schema_is_bounded() {
         "$ref": "#/$defs/A",
         "$defs": {"A": {"allOf": [{"$ref": "#/$defs/B"}]}, "B": {"allOf": [{"$ref": "#/$defs/A"}]}},
     });
-    let answer = fixture.post("/v1/tools", &recursive).await;
+    let answer = fixture.register(&recursive).await;
     assert!([201, 422].contains(&answer.status), "{answer:?}");
     let deep = format!("{}{{}}{}", "{\"not\":".repeat(10_000), "}".repeat(10_000));
     let body = registration().to_string().replacen("{\"type\":\"object\"}", &deep, 1);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, JSON, TOKEN, registration, request};
+use crate::fixture::{Fixture, JSON, TOKEN, builtin, registration, request};
 
 fn keys(value: &Value) -> Vec<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
@@ -55,7 +55,7 @@ async fn an_unknown_tool_has_the_error_shape() {
 async fn a_registered_tool_is_listed_shown_executed_and_removed() {
     let fixture = Fixture::open().await;
     for _once_more in 0..2 {
-        let registered = fixture.post("/v1/tools", &registration()).await;
+        let registered = fixture.register(&registration()).await;
         assert_eq!(
             (registered.status, registered.body.as_str()),
             (201, "Tool registered: echo.test")
@@ -87,6 +87,7 @@ async fn a_registered_tool_is_listed_shown_executed_and_removed() {
     assert!(answer.headers.get("idempotent-replayed").is_none());
 
     let operator = [("authorization", &*format!("Bearer {TOKEN}"))];
+    assert_eq!(fixture.send("DELETE", "/v1/tools/echo.test", &[], "").await.status, 403);
     assert_eq!(fixture.send("DELETE", "/v1/tools/echo.test", &operator, "").await.status, 204);
     assert_eq!(fixture.get("/v1/tools/echo.test").await.status, 404);
     assert_eq!(fixture.send("DELETE", "/v1/tools/echo.test", &operator, "").await.status, 404);
@@ -96,13 +97,26 @@ async fn a_registered_tool_is_listed_shown_executed_and_removed() {
 #[tokio::test]
 async fn another_definition_under_the_same_id_is_a_conflict() {
     let fixture = Fixture::open().await;
-    fixture.post("/v1/tools", &registration()).await;
+    fixture.register(&registration()).await;
     let mut other = registration();
     other["description"] = json!("Something else");
-    let answer = fixture.post("/v1/tools", &other).await;
+    let answer = fixture.register(&other).await;
     assert_eq!(answer.status, 409);
     assert!(answer.body.starts_with("Failed to register tool: "), "{answer:?}");
     assert!(answer.body.contains("echo.test"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_registered_tool_never_stands_in_for_a_built_in_one() {
+    let fixture = Fixture::open().await;
+    let mut shadow = registration();
+    shadow["id"] = json!("note-list");
+    assert_eq!(fixture.register(&shadow).await.status, 201);
+    assert_eq!(fixture.register(&registration()).await.status, 201);
+    let fixture = fixture.reopen_with(vec![builtin("note.list", &[])]).await;
+    let tools = fixture.get("/v1/tools").await.json();
+    let ids: Vec<&Value> = tools.as_array().unwrap().iter().map(|tool| &tool["id"]).collect();
+    assert_eq!(ids, ["echo.test", "note.list"]);
 }
 
 #[tokio::test]
@@ -127,6 +141,8 @@ async fn a_denial_is_captured_and_policy_was_enforced() {
     let headers = [JSON, ("authorization", &*bearer)];
     let registered = fixture.send("POST", "/v1/tools", &headers, dangerous.to_string()).await;
     assert_eq!(registered.status, 201, "{registered:?}");
+    let hidden = fixture.send("DELETE", "/v1/tools/actuate", &[], "").await;
+    assert_eq!(hidden.status, 404, "who may neither call nor remove a tool sees none");
     let answer = fixture.execute("actuate", json!({"message": "x"}), "k_1").await;
     let body = answer.json();
     assert_eq!((answer.status, &body["success"]), (200, &json!(false)));
@@ -157,7 +173,7 @@ async fn the_one_line_call_needs_no_ids() {
         let answer = fixture.send("POST", "/v1/tools/note.read/call", headers, body).await;
         assert_eq!((answer.status, &answer.json()["success"]), (200, &json!(true)), "{answer:?}");
     }
-    fixture.post("/v1/tools", &registration()).await;
+    fixture.register(&registration()).await;
     let answer = fixture.send("POST", "/v1/tools/echo.test/call", &[], "").await;
     let message = answer.json()["error"]["message"].as_str().unwrap().to_owned();
     assert_eq!(answer.status, 200);

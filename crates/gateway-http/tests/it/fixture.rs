@@ -15,7 +15,7 @@ use gateway_engine::{
 use gateway_http::{HttpOptions, Peer, router};
 use gateway_ledger::{Ledger, LedgerOptions};
 use gateway_model::wire::RegisterTool;
-use gateway_model::{SystemClock, ToolBinding, ToolOutput};
+use gateway_model::{ErrorKind, SystemClock, ToolBinding, ToolError, ToolOutput};
 use gateway_policy::{Policy, PolicyOptions};
 use gateway_sandbox::{Sandbox, SandboxOptions};
 use http_body_util::BodyExt;
@@ -57,6 +57,14 @@ impl Adapter for Fake {
                 fake.has_started.notify_one();
                 fake.go_on.notified().await;
             }
+            match job.input().get("end").and_then(Value::as_str) {
+                Some("fail") => {
+                    let error = ToolError::new(ErrorKind::Execution, "the peer is down");
+                    return Completion::in_process(Err(error));
+                }
+                Some(_panic) => panic!("an adapter with a fault"),
+                None => {}
+            }
             let output = match job.input().get("message") {
                 Some(Value::String(message)) => json!({ "raw_output": format!("{message}\n") }),
                 Some(other) => other.clone(),
@@ -96,7 +104,22 @@ impl Answer {
 
 impl Fixture {
     pub(crate) async fn open() -> Self {
-        let home = tempfile::tempdir().unwrap();
+        Self::open_with(
+            tempfile::tempdir().unwrap(),
+            vec![builtin("note.read", &[]), builtin("note.add", &["filesystem_write"])],
+        )
+        .await
+    }
+
+    /// Closes the gateway and opens it again, with other tools built in.
+    pub(crate) async fn reopen_with(self, builtins: Vec<RegisterTool>) -> Self {
+        self.gateway.close().await;
+        let Self { _home: home, router, gateway, .. } = self;
+        drop((router, gateway));
+        Self::open_with(home, builtins).await
+    }
+
+    async fn open_with(home: tempfile::TempDir, builtins: Vec<RegisterTool>) -> Self {
         let clock = Arc::new(SystemClock);
         let (ledger, _report) =
             Ledger::open(LedgerOptions::in_home(home.path()), Arc::<SystemClock>::clone(&clock))
@@ -123,7 +146,7 @@ impl Fixture {
             search_path: vec!["/usr/bin".into(), "/bin".into()],
             workspaces: Vec::new(),
             grace: Duration::from_secs(5),
-            builtins: vec![builtin("note.read", &[]), builtin("note.add", &["filesystem_write"])],
+            builtins,
         };
         let gateway = ToolGateway::open(parts, options).await.unwrap();
         let router = router(
@@ -168,6 +191,12 @@ impl Fixture {
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
         self.send("GET", path, &[], "").await
+    }
+
+    /// Registers a tool as the operator.
+    pub(crate) async fn register(&self, definition: &Value) -> Answer {
+        let headers = [JSON, ("authorization", &*format!("Bearer {TOKEN}"))];
+        self.send("POST", "/v1/tools", &headers, definition.to_string()).await
     }
 
     pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
@@ -226,7 +255,7 @@ pub(crate) fn registration() -> Value {
     })
 }
 
-fn builtin(id: &str, side_effects: &[&str]) -> RegisterTool {
+pub(crate) fn builtin(id: &str, side_effects: &[&str]) -> RegisterTool {
     let mut definition = registration();
     definition["id"] = json!(id);
     definition["tool_type"] = json!("Sdk");

@@ -1,8 +1,8 @@
 //! Idempotency keys: in the body answered with 200, in the header answered by status.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, JSON};
+use crate::fixture::{Fixture, JSON, registration};
 
 #[tokio::test]
 async fn a_repeated_call_is_replayed_with_the_first_ones_receipt() {
@@ -54,6 +54,60 @@ async fn two_at_once_run_once() {
     );
     assert_eq!(first.json(), second.json());
     assert_eq!(first.header("x-receipt-id"), second.header("x-receipt-id"));
+    assert_eq!(fixture.fake.runs("note.add"), 1);
+}
+
+/// A tool whose failures pass, and whose effect can be repeated.
+fn flaky() -> Value {
+    let mut flaky = registration();
+    for (field, value) in [
+        ("id", json!("flaky")),
+        ("side_effects", json!(["filesystem"])),
+        ("safety_tier", json!("T2")),
+        ("retryable", json!(true)),
+        ("input_schema", json!({"type": "object"})),
+    ] {
+        flaky[field] = value;
+    }
+    flaky
+}
+
+#[tokio::test]
+async fn who_waited_for_a_call_gets_its_failure_and_does_not_run_it_again() {
+    let fixture = Fixture::open().await;
+    assert_eq!(fixture.register(&flaky()).await.status, 201);
+    let input = || json!({"end": "fail", "wait": true});
+    let started = async {
+        fixture.fake.has_started.notified().await;
+        while fixture.gateway.health().calls_waiting == 0 {
+            tokio::task::yield_now().await;
+        }
+        fixture.fake.go_on.notify_one();
+    };
+    let (first, second, ()) = tokio::join!(
+        fixture.execute("flaky", input(), "k_1"),
+        fixture.execute("flaky", input(), "k_1"),
+        started
+    );
+    for answer in [&first, &second] {
+        assert_eq!(answer.json()["error"]["message"], "the peer is down");
+    }
+    assert_eq!(first.header("x-receipt-id"), second.header("x-receipt-id"));
+    assert_eq!(fixture.fake.runs("flaky"), 1);
+    // A retry that comes later is another attempt.
+    fixture.fake.go_on.notify_one();
+    fixture.execute("flaky", input(), "k_1").await;
+    assert_eq!(fixture.fake.runs("flaky"), 2);
+}
+
+#[tokio::test]
+async fn nobody_knows_what_an_adapter_did_that_panicked() {
+    let fixture = Fixture::open().await;
+    let input = || json!({"message": "a", "end": "panic"});
+    for _once_more in 0..2 {
+        let answer = fixture.execute("note.add", input(), "k_1").await.json();
+        assert_eq!(answer["error"]["details"]["kind"], "indeterminate", "{answer}");
+    }
     assert_eq!(fixture.fake.runs("note.add"), 1);
 }
 

@@ -23,6 +23,21 @@ pub(crate) struct Space {
     /// When the file system was asked, in milliseconds since 1970; zero for never.
     asked_at: AtomicU64,
     written_since: AtomicU64,
+    /// Bytes of entries that are on their way to the disk.
+    pending: AtomicU64,
+}
+
+/// Room for one entry on its way; given back to what was written when dropped.
+pub(crate) struct Room<'space> {
+    space: &'space Space,
+    bytes: u64,
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.space.written_since.fetch_add(self.bytes, Ordering::Relaxed);
+        self.space.pending.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 impl Space {
@@ -34,21 +49,34 @@ impl Space {
             free_bytes: AtomicU64::new(u64::MAX),
             asked_at: AtomicU64::new(0),
             written_since: AtomicU64::new(0),
+            pending: AtomicU64::new(0),
         }
     }
 
-    /// Refuses what only outcomes may still use.
+    /// Takes room for an entry, and refuses what only outcomes may still use.
+    pub(crate) fn take(&self, bytes: usize) -> Result<Room<'_>, LedgerError> {
+        let room = self.take_reserved(bytes);
+        self.check()?;
+        Ok(room)
+    }
+
+    /// Refuses where what is free, less what is on its way, is less than the reserve.
     pub(crate) fn check(&self) -> Result<(), LedgerError> {
         let (reserve_bytes, free_bytes) = (self.reserve_bytes, self.free());
+        let used =
+            self.pending.load(Ordering::Relaxed) + self.written_since.load(Ordering::Relaxed);
+        let free_bytes = free_bytes.saturating_sub(used);
         if free_bytes < reserve_bytes {
             return Err(LedgerError::Full { free_bytes, reserve_bytes });
         }
         Ok(())
     }
 
-    /// Takes note of a write, so that many of them are not missed between two looks.
-    pub(crate) fn note(&self, bytes: usize) {
-        self.written_since.fetch_add(bytes as u64, Ordering::Relaxed);
+    /// Takes room for an outcome, for which the reserve is kept.
+    pub(crate) fn take_reserved(&self, bytes: usize) -> Room<'_> {
+        let bytes = bytes as u64;
+        self.pending.fetch_add(bytes, Ordering::Relaxed);
+        Room { space: self, bytes }
     }
 
     fn free(&self) -> u64 {

@@ -185,7 +185,7 @@ impl Follower {
     fn write(&self, call: CallId, file: &Path) -> Result<(), String> {
         match super::read(&self.database, call) {
             Ok(Some(receipt)) => {
-                self.space.note(receipt.content_bytes);
+                let _room = self.space.take_reserved(receipt.content_bytes);
                 write_whole(file, &receipt.whole).map_err(|error| error.to_string())
             }
             Ok(None) => Ok(()),

@@ -6,6 +6,7 @@
 //! INVARIANT: a leaf has at most [`MAX_LEAF_BYTES`], because every member that a caller, a tool
 //! or a policy file chooses is bounded here.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use gateway_model::{
@@ -74,7 +75,7 @@ pub(crate) struct AdmittedCall {
     pub(crate) facts: CallFacts,
     pub(crate) attempt: u32,
     pub(crate) first_call: CallId,
-    pub(crate) decision: Decision,
+    pub(crate) decision: Arc<Decision>,
     pub(crate) input: Commitment,
     pub(crate) key: Option<String>,
 }

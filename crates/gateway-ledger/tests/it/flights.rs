@@ -132,6 +132,7 @@ async fn each_attempt_has_a_receipt_that_names_the_first() {
     for number in 1..4 {
         let mut admission = effectful(number);
         admission.key = admission.key.map(|(scope, _)| (scope, crate::home::ALWAYS));
+        admission.after = number.checked_sub(1).filter(|seen| *seen > 0).map(crate::home::call);
         let running = lease(ledger.admit(admission).await);
         assert_eq!(running.attempt(), u32::from(number));
         ledger.settle(running, ended(Status::Timeout)).await.unwrap();

@@ -116,8 +116,9 @@ pub(crate) fn effectful(number: u8) -> Admission {
     Admission {
         facts: facts(number, "mail.send"),
         key: Some((scope("corr_1"), NEVER)),
+        after: None,
         input: INPUT.to_vec(),
-        decision: decision(),
+        decision: std::sync::Arc::new(decision()),
         claim: json!({ "scope": "paths", "paths": ["/workspace/a"] }),
     }
 }
@@ -159,6 +160,7 @@ pub(crate) fn ended(status: Status) -> Settlement {
     match status {
         Status::Ok => succeeded(),
         Status::ToolError
+        | Status::OutputInvalid
         | Status::Timeout
         | Status::Cancelled
         | Status::Indeterminate

@@ -7,7 +7,7 @@ use gateway_model::{Principal, canonical_json, parse_json};
 
 use crate::home::{
     ALWAYS, Home, INPUT, NEVER, call, effect_free, effectful, ended, failure, lease, output, scope,
-    succeeded,
+    seen, succeeded,
 };
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -43,7 +43,7 @@ const EIGHT_DAYS_ON: Second = Second { later: DAY.saturating_mul(8), ..SAME };
 const SIX_DAYS_ON: Second = Second { later: DAY.saturating_mul(6), ..SAME };
 
 /// How the first call ended, how the key is used again, what that gets.
-const TABLE: [(Status, Second, Answer); 20] = [
+const TABLE: [(Status, Second, Answer); 22] = [
     (Status::Ok, SAME, Answer::ReplaysOutput),
     (Status::Ok, RERUN, Answer::ReplaysOutput),
     (Status::Ok, OTHER_INPUT, Answer::Mismatch),
@@ -55,6 +55,8 @@ const TABLE: [(Status, Second, Answer); 20] = [
     (Status::ToolError, RERUN, Answer::Acts(2)),
     (Status::ToolError, Second { input: b"{}", ..RERUN }, Answer::Mismatch),
     (Status::ToolError, Second { rerun: ALWAYS, ..EIGHT_DAYS_ON }, Answer::Expired),
+    (Status::OutputInvalid, SAME, Answer::ReplaysError),
+    (Status::OutputInvalid, Second { rerun: ALWAYS, ..SAME }, Answer::ReplaysError),
     (Status::Timeout, SAME, Answer::Indeterminate),
     (Status::Timeout, RERUN, Answer::Acts(2)),
     (Status::Cancelled, SAME, Answer::Indeterminate),
@@ -66,8 +68,10 @@ const TABLE: [(Status, Second, Answer); 20] = [
     (Status::NotStarted, OTHER_INPUT, Answer::Acts(1)),
 ];
 
+/// The second call, of a caller who saw the first one end.
 fn second_call(second: Second) -> Admission {
     let mut admission = effectful(2);
+    admission.after = Some(call(1));
     admission.facts.principal = second.principal;
     admission.key = Some((scope("corr_1"), second.rerun));
     admission.input = second.input.to_vec();
@@ -99,7 +103,7 @@ async fn use_again(ledger: &Ledger, second: Second) -> Answer {
     let looked = ledger.look_up(&scope("corr_1"), rerun, principal, input).await.unwrap();
     match ledger.admit(second_call(second)).await.unwrap() {
         Admitted::Fresh(lease) => {
-            assert!(matches!(looked, KeyState::Free), "{looked:?}");
+            assert!(matches!(looked, KeyState::Free { .. }), "{looked:?}");
             let attempt = lease.attempt();
             ledger.settle(lease, succeeded()).await.unwrap();
             Answer::Acts(attempt)
@@ -129,6 +133,17 @@ async fn a_used_key_answers_by_how_its_call_ended_also_after_a_restart() {
             assert_eq!(found, expected, "{status:?}, {second:?}, restarted: {is_restarted}");
         }
     }
+}
+
+#[tokio::test]
+async fn who_was_there_before_an_attempt_ended_gets_its_outcome() {
+    let home = Home::new();
+    let ledger = home.open();
+    let first = lease(ledger.admit(effectful(1)).await);
+    ledger.settle(first, ended(Status::ToolError)).await.unwrap();
+    let beside = Admission { after: None, ..second_call(RERUN) };
+    assert_eq!(answer(&seen(ledger.admit(beside).await)), Answer::ReplaysError);
+    assert_eq!(use_again(&ledger, RERUN).await, Answer::Acts(2));
 }
 
 #[tokio::test]
@@ -183,7 +198,7 @@ async fn keys_are_apart_by_run_and_tool_and_name() {
         let mut other = scope(key);
         (other.run, other.tool) = (run.parse().unwrap(), tool.parse().unwrap());
         let state = ledger.look_up(&other, NEVER, Principal::Local, INPUT).await.unwrap();
-        assert_eq!(matches!(state, KeyState::Free), is_free, "{other:?}");
+        assert_eq!(matches!(state, KeyState::Free { .. }), is_free, "{other:?}");
     }
 }
 

@@ -32,7 +32,7 @@ async fn records_of_every_kind() {
         face: Face::Rest,
         ids: ["run_1", "", "corr_1", "rm"].map(str::to_owned),
         input: b"{}".to_vec(),
-        decision: Some(decision()),
+        decision: Some(std::sync::Arc::new(decision())),
         error: ErrorKind::PermissionDenied,
     };
     let tool = StoredTool {

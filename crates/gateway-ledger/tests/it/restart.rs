@@ -31,7 +31,8 @@ async fn an_intent_without_outcome_is_settled_as_indeterminate_before_anything_i
     assert!(matches!(seen(ledger.admit(effectful(2)).await), KeyState::Indeterminate { .. }));
 
     // An idempotent tool may try again, as the next attempt.
-    let again = Admission { key: Some((scope("corr_1"), ALWAYS)), ..effectful(3) };
+    let again =
+        Admission { key: Some((scope("corr_1"), ALWAYS)), after: Some(call(1)), ..effectful(3) };
     assert_eq!(lease(ledger.admit(again).await).attempt(), 2);
     ledger.close().await;
     assert!(ledger.verify().await.is_ok());

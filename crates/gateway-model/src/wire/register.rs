@@ -202,6 +202,20 @@ impl RegisterTool {
                 "T0 is read-only, but ReadWrite paths are declared; expected an Allowlist or a higher tier",
             );
         }
+        if self.side_effects.is_empty() && self.tier >= SafetyTier::T2 {
+            return contradiction(
+                "/side_effects",
+                "a tool of tier T2 or above has effects, and its calls need an idempotency key; expected side_effects such as [\"filesystem\"], or a lower tier",
+            );
+        }
+        if self.side_effects.is_empty()
+            && matches!(self.limits.filesystem, FilesystemLimit::ReadWrite(_))
+        {
+            return contradiction(
+                "/side_effects",
+                "ReadWrite paths are declared, so calls have effects and need an idempotency key; expected side_effects such as [\"filesystem\"], or an Allowlist",
+            );
+        }
         if self.is_retryable && self.failure != FailureClass::Transient {
             return contradiction(
                 "/retryable",

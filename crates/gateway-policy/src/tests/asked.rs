@@ -35,7 +35,9 @@ pub(crate) enum Verb {
     List,
     Register {
         is_enforceable: bool,
+        names_secrets: bool,
     },
+    Remove,
 }
 
 impl Asked {
@@ -73,8 +75,13 @@ impl Asked {
                     args_bytes: self.args_bytes,
                 }),
                 Verb::List => Action::List,
-                Verb::Register { is_enforceable } => {
-                    Action::Register(RegisterContext { replaces: false, is_enforceable })
+                Verb::Remove => Action::Remove,
+                Verb::Register { is_enforceable, names_secrets } => {
+                    Action::Register(RegisterContext {
+                        replaces: false,
+                        is_enforceable,
+                        names_secrets,
+                    })
                 }
             },
             tool: ToolFacts {

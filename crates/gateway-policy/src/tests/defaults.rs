@@ -9,8 +9,9 @@ use SafetyTier::{T0, T1, T2, T3, T4};
 
 const EXECUTE: Verb = Verb::Execute(None);
 const LIST: Verb = Verb::List;
-const REGISTER: Verb = Verb::Register { is_enforceable: true };
-const REGISTER_UNENFORCEABLE: Verb = Verb::Register { is_enforceable: false };
+const REGISTER: Verb = Verb::Register { is_enforceable: true, names_secrets: false };
+const REGISTER_UNENFORCEABLE: Verb = Verb::Register { is_enforceable: false, names_secrets: false };
+const REGISTER_WITH_SECRET: Verb = Verb::Register { is_enforceable: true, names_secrets: true };
 
 #[track_caller]
 fn check_with(home: &[(&str, &str)], asked: &Asked, effect: Effect, rule: &str) {
@@ -58,12 +59,18 @@ fn registration_is_decided_by_principal_tier_and_limits() {
         check(Operator, REGISTER, tier, (Allow, "register.operator"));
         check(Operator, REGISTER_UNENFORCEABLE, tier, (Allow, "register.operator"));
         check(Local, REGISTER_UNENFORCEABLE, tier, (Deny, "default"));
+        check(Operator, REGISTER_WITH_SECRET, tier, (Allow, "register.operator"));
+        check(Local, REGISTER_WITH_SECRET, tier, (Deny, "default"));
     }
     for tier in [T0, T1, T2] {
         check(Local, REGISTER, tier, (Allow, "register.local"));
     }
     for tier in [T3, T4] {
         check(Local, REGISTER, tier, (Ask, "gate.register"));
+    }
+    for tier in SafetyTier::ALL {
+        check(Operator, Verb::Remove, tier, (Allow, "register.remove"));
+        check(Local, Verb::Remove, tier, (Deny, "default"));
     }
     let mut open = Asked::new(Local, REGISTER, "tool.x", T2);
     open.network = NetworkLimit::Unrestricted;
@@ -99,7 +106,7 @@ fn a_forbidden_tool_is_neither_run_nor_listed() {
             Allow,
             match verb {
                 Verb::List => "list.visible",
-                Verb::Execute(_) | Verb::Register { .. } => "base.t0-t2",
+                Verb::Execute(_) | Verb::Register { .. } | Verb::Remove => "base.t0-t2",
             },
         );
     }

@@ -36,6 +36,7 @@ fn the_fail_open_set_is_refused() {
     x.cedar:3: attribute `nope` in context for Allternit::Action::"execute" not found; did you mean `scope`?; what a rule may read depends on its action: name one, action == Allternit::Action::"…"
     x.cedar:3: attribute `nope` in context for Allternit::Action::"list" not found; what a rule may read depends on its action: name one, action == Allternit::Action::"…"
     x.cedar:3: attribute `nope` in context for Allternit::Action::"register" not found; did you mean `replaces`?; what a rule may read depends on its action: name one, action == Allternit::Action::"…"
+    x.cedar:3: attribute `nope` in context for Allternit::Action::"remove" not found; did you mean `approval`?; what a rule may read depends on its action: name one, action == Allternit::Action::"…"
     warning: x.cedar:2: the permit names no tool and no tier, so it reaches T4 tools too, once approved; name the tool or bound resource.tier
     "#);
 }

@@ -111,8 +111,9 @@ fn every_rule_in_force_is_listed_with_its_place() {
     deny deny.tier-mismatch defaults/execute.cedar:22
     allow list.visible defaults/list.cedar:2
     allow register.operator defaults/register.cedar:1
-    allow register.local defaults/register.cedar:9
-    ask gate.register defaults/register.cedar:18
+    allow register.remove defaults/register.cedar:9
+    allow register.local defaults/register.cedar:17
+    ask gate.register defaults/register.cedar:26
     deny home.no-bash a.cedar:2
     "#);
 }

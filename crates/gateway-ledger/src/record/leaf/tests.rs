@@ -23,7 +23,7 @@ fn refused(ids: [String; 4], decision: Decision) -> Event {
         face: Face::Embedded,
         ids,
         input: Vec::new(),
-        decision: Some(decision),
+        decision: Some(std::sync::Arc::new(decision)),
         error: ErrorKind::ValidationFailed,
     }
 }

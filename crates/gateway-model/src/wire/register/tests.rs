@@ -42,10 +42,15 @@ fn check_refused(pointer: &str, value: Value, expected: &str) {
     assert!(error.contains(expected), "{pointer} gave {error}");
 }
 
+fn with(mut body: Value, field: &str, value: Value) -> Value {
+    body[field] = value;
+    body
+}
+
 #[track_caller]
 fn check_limits(pointer: &str, value: Value, expected: impl FnOnce(&ResourceLimits) -> bool) {
     let mut body = seed();
-    body["safety_tier"] = json!("T2");
+    body["safety_tier"] = json!("T1");
     *body.pointer_mut(pointer).unwrap() = value;
     let registration = RegisterTool::read(body).unwrap();
     assert!(expected(&registration.limits), "{:?}", registration.limits);
@@ -165,6 +170,13 @@ fn declarations_that_contradict_each_other_are_refused() {
         json!({"ReadWrite": ["/.allternit/artifacts/{run_id}"]}),
         "ReadWrite paths",
     );
+    let mut writer = seed();
+    writer["safety_tier"] = json!("T1");
+    writer["resource_limits"]["filesystem"] = json!({"ReadWrite": ["/workspace/**"]});
+    for body in [writer, with(seed(), "safety_tier", json!("T2"))] {
+        let error = RegisterTool::read(body).unwrap_err().to_string();
+        assert!(error.starts_with("/side_effects") && error.contains("idempotency key"), "{error}");
+    }
     let mut body = seed();
     body["retryable"] = json!(true);
     body["failure_classification"] = json!("permanent");
