@@ -12,5 +12,5 @@ mod workers;
 
 pub use execute::{ExecuteRequest, RequiredId, execute_response};
 pub use fields::{FieldError, Fields};
-pub use register::{RegisterError, RegisterTool, ToolType};
+pub use register::{ProcessInput, RegisterError, RegisterTool, ToolType};
 pub use workers::{WorkerDefinition, WorkerDirectory, WorkerFiles, WorkerLimits, WorkersError};

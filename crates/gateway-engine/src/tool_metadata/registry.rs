@@ -160,8 +160,8 @@ impl StoredRegistration {
             program: program.clone(),
             program_digest: *program_digest,
             arguments,
-            stdin: registration.stdin,
-            environment: registration.environment.clone(),
+            stdin: registration.process.stdin,
+            environment: registration.process.environment.clone(),
         })
     }
 

@@ -44,6 +44,15 @@ impl ToolType {
     }
 }
 
+/// What the process of a Local tool is given besides its arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessInput {
+    /// What it reads on its standard input.
+    pub stdin: StdinMode,
+    /// Variables besides the gateway's own; a text may name a secret.
+    pub environment: BTreeMap<String, SecretText>,
+}
+
 /// A registration whose fields are each what they must be and agree with each other.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RegisterTool {
@@ -59,10 +68,8 @@ pub struct RegisterTool {
     pub command: String,
     /// The argument template of a Local tool.
     pub args: Option<Vec<String>>,
-    /// What a Local tool reads on its standard input.
-    pub stdin: StdinMode,
-    /// Variables of a Local tool's process besides the gateway's own.
-    pub environment: BTreeMap<String, SecretText>,
+    /// What a Local tool's process is given besides its arguments.
+    pub process: ProcessInput,
     /// The worker of a Subprocess tool.
     pub worker: Option<WorkerId>,
     /// JSON Schema of the input.
@@ -150,8 +157,7 @@ impl RegisterTool {
             tool_type,
             command,
             args,
-            stdin,
-            environment,
+            process: ProcessInput { stdin, environment },
             worker,
             input_schema: fields.required("input_schema")?,
             output_schema: fields.required("output_schema")?,
@@ -247,8 +253,8 @@ impl RegisterTool {
         let mut set = |name: &str, value: Value| {
             whole.as_object_mut().map(|object| object.insert(name.to_owned(), value))
         };
-        if !self.environment.is_empty() {
-            set("env", environment_to_wire(&self.environment));
+        if !self.process.environment.is_empty() {
+            set("env", environment_to_wire(&self.process.environment));
         }
         if self.tool_type == ToolType::Local {
             if let Some(args) = &self.args {
@@ -256,7 +262,7 @@ impl RegisterTool {
             }
             set(
                 "stdin",
-                json!(match self.stdin {
+                json!(match self.process.stdin {
                     StdinMode::None => "none",
                     StdinMode::Json => "json",
                 }),

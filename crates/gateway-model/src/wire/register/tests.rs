@@ -71,7 +71,7 @@ fn a_variable_may_name_a_secret_and_nothing_else_may() {
     body["env"] = json!({ "TOKEN": "secret:CRM", "HEADER": "Bearer secret:CRM", "MODE": "fast" });
     let registration = RegisterTool::read(body.clone()).unwrap();
     assert_eq!(registration.normalised["env"].as_object().unwrap().len(), 3);
-    assert_eq!(registration.environment["HEADER"].to_string(), "Bearer secret:CRM");
+    assert_eq!(registration.process.environment["HEADER"].to_string(), "Bearer secret:CRM");
     assert_eq!(RegisterTool::read(registration.normalised.clone()).unwrap(), registration);
     check_refused(
         "/env",
