@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use crate::gateway::{Gateway, command};
 
 /// Holds what JSON, URLs and base64 each spell in a way of their own.
-const SENTINEL: &str = "SENTINEL+\"7f3a\"/漢 value";
+const SENTINEL: &str = "SENTINEL+\"Qz-in-quotes-Wx\"/漢 value";
 
-/// Everything that would give the sentinel away.
+/// Everything that would give the sentinel away, and that no salt and no hash can hold by chance.
 fn spellings() -> Vec<Vec<u8>> {
     let hexadecimal: String = SENTINEL.bytes().map(|byte| format!("{byte:02x}")).collect();
     let mut spellings = vec![
         "SENTINEL".to_owned(),
-        "7f3a".to_owned(),
+        "Qz-in-quotes-Wx".to_owned(),
         // base64 of "SENTINEL+" at each of the three places that it can start at.
         "U0VOVElORUwr".to_owned(),
         "NFTlRJTkVMK".to_owned(),

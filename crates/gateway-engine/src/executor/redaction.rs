@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use gateway_model::{SecretName, ToolError, ToolOutput};
+use memchr::memmem;
 use serde_json::{Map, Value};
 
 use super::adapter::{Completion, Evidence};
@@ -99,7 +100,7 @@ impl Redactor {
         for Pattern { spelling, replacement } in &self.patterns {
             let mut rest: &[u8] = &bytes;
             let mut redacted = Vec::new();
-            while let Some(at) = position(rest, spelling) {
+            while let Some(at) = memmem::find(rest, spelling) {
                 let (before, found) = rest.split_at(at);
                 redacted.extend_from_slice(before);
                 redacted.extend_from_slice(replacement.as_bytes());
@@ -151,10 +152,6 @@ impl Redactor {
             is_retryable: error.is_retryable,
         }
     }
-}
-
-fn position(bytes: &[u8], spelling: &[u8]) -> Option<usize> {
-    bytes.windows(spelling.len()).position(|window| window == spelling)
 }
 
 /// Percent-encodes all but the unreserved characters of RFC 3986.
