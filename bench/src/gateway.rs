@@ -22,6 +22,7 @@ pub(crate) async fn serve(listener: TcpListener, home: &Path) -> anyhow::Result<
     let gateway = open(home).await?;
     let http = HttpOptions {
         operator_token: None,
+        needs_token: false,
         allowed_hosts: Vec::new(),
         allowed_origins: Vec::new(),
     };

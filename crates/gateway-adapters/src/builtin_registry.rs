@@ -6,6 +6,7 @@ mod input;
 mod reach;
 mod search;
 mod shell;
+mod threads;
 
 use std::sync::Arc;
 

@@ -86,6 +86,12 @@ pub(crate) fn stopped(by: StoppedBy, name: &str, limits: &Limits) -> ToolError {
                 format!("{name} used more than its memory limit{limit}"),
             )
         }
+        StoppedBy::DiskFull => {
+            let message = format!(
+                "{name} was stopped because a disk that it may write to has too little left (256 MiB are left free); free some"
+            );
+            ToolError::new(ErrorKind::Execution, message)
+        }
         // The same call would use as much again, so this is the one time-out not worth repeating.
         StoppedBy::CpuLimit => {
             let limit =

@@ -20,16 +20,15 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Config, variable_of_worker};
 use crate::exit::{Exit, Failure};
 use crate::home::{self, HomeLock, SecretStore};
+use crate::open_files;
 
 /// The program that the sandbox starts again: the very file that runs now, even where another
 /// version has taken its name since.
 const THIS_PROGRAM: &str = "/proc/self/exe";
 /// How often the policy files are looked at.
 const POLICY_LOOK: Duration = Duration::from_secs(1);
-/// Connections at once; more wait to be accepted.
-const MAX_CONNECTIONS: usize = 1_024;
-/// How long the head of a request may take to arrive.
-const HEADER_TIME: Duration = Duration::from_secs(30);
+/// How long the head of a request may take to arrive, and how long a connection may idle.
+const HEADER_TIME: Duration = Duration::from_secs(10);
 /// How long answers may take to be sent once every call has ended.
 const ANSWERS_SENT: Duration = Duration::from_secs(5);
 
@@ -40,6 +39,7 @@ pub(crate) struct Assembly {
     listener: TcpListener,
     http: HttpOptions,
     grace: Duration,
+    max_connections: usize,
     summary: Summary,
     /// Held until the process ends.
     lock: HomeLock,
@@ -52,6 +52,8 @@ pub(crate) struct Summary {
     pub(crate) address: SocketAddr,
     /// Its home, without symbolic links.
     pub(crate) home: PathBuf,
+    /// Whether it runs as root.
+    pub(crate) is_root: bool,
     /// What confines processes.
     pub(crate) sandbox: SandboxState,
     /// What calls reach besides their run.
@@ -69,6 +71,7 @@ pub(crate) struct Summary {
 pub(crate) async fn open(config: &Config) -> Result<Assembly, Failure> {
     config.check_reach()?;
     let workspaces = config.granted_workspaces()?;
+    let max_connections = open_files::max_connections(open_files::raise_limit());
     let home = home::prepare(&config.home).map_err(unstartable)?;
     let lock = HomeLock::take(&home).map_err(unstartable)?;
     let operator_token = home::operator_token(&home).map_err(unstartable)?;
@@ -89,13 +92,16 @@ pub(crate) async fn open(config: &Config) -> Result<Assembly, Failure> {
         listener,
         http: HttpOptions {
             operator_token: Some(operator_token),
+            needs_token: config.is_reached_through_others(),
             allowed_hosts: config.http.allowed_hosts.clone(),
             allowed_origins: config.http.allowed_origins.clone(),
         },
         grace: config.grace,
+        max_connections,
         summary: Summary {
             address,
             home,
+            is_root: rustix::process::geteuid().is_root(),
             sandbox: state,
             workspaces,
             tools: (built_in, tools.len() - built_in),
@@ -141,7 +147,7 @@ pub(crate) fn load_workers(config: &Config, home: &Path) -> Result<WorkerRegistr
     if config.workers.is_none() && !path.exists() {
         return Ok(WorkerRegistry::default());
     }
-    WorkerRegistry::load(path, &config.search_path, &variable_of_worker).map_err(unstartable)
+    WorkerRegistry::load(path, &config.search_path, home, &variable_of_worker).map_err(unstartable)
 }
 
 async fn open_ledger(config: &Config, home: &Path) -> Result<(Ledger, OpenReport), Failure> {
@@ -202,10 +208,11 @@ impl Assembly {
     /// # Errors
     /// Returns why serving ended by itself, which only a fault of the program can cause.
     pub(crate) async fn serve(self, stop: CancellationToken) -> Result<(), Failure> {
-        let Self { gateway, policy, listener, http, grace, summary: _, lock } = self;
+        let Self { gateway, policy, listener, http, grace, max_connections, summary: _, lock } =
+            self;
         let router = gateway_http::router(gateway.clone(), http);
         let options = ServeOptions {
-            max_connections: MAX_CONNECTIONS,
+            max_connections,
             header_timeout: HEADER_TIME,
             drain: grace + ANSWERS_SENT,
         };

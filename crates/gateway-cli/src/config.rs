@@ -292,6 +292,13 @@ impl Config {
         Err(ConfigError { problems: vec![Problem { source, message }] })
     }
 
+    /// Says whether requests of other machines are expected, directly or passed on by a proxy.
+    ///
+    /// A proxy on this machine connects from a loopback address like a caller of this machine.
+    pub(crate) fn is_reached_through_others(&self) -> bool {
+        self.allow_remote || !self.http.allowed_hosts.is_empty()
+    }
+
     /// Sets one key, or notes why it cannot be set.
     fn set(
         &mut self,

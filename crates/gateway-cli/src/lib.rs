@@ -8,6 +8,7 @@ mod compose;
 mod config;
 mod exit;
 mod home;
+mod open_files;
 mod table;
 mod telemetry;
 mod terminal;

@@ -134,7 +134,7 @@ impl ToolGateway {
         let catalog = ToolCatalog::default();
         for registration in builtins {
             let id = registration.id.to_string();
-            let tool = StoredRegistration::resolve(registration, &[])
+            let tool = StoredRegistration::resolve(registration, &parts.sandbox, &[])
                 .and_then(|stored| stored.compile(1, ToolSource::Builtin))
                 .map_err(|error| BuildError::Builtin { id, reason: error.to_string() })?;
             catalog.insert(Arc::new(tool));

@@ -122,12 +122,31 @@ fn principal(
                 CHALLENGE_INVALID,
             )),
         },
-        None if is_loopback => Ok(Principal::Local),
-        None => Err(Problem::unauthorized(
-            "a caller from another machine needs a token; expected \"Authorization: Bearer TOKEN\"",
-            CHALLENGE,
-        )),
+        None => {
+            let passed_on = headers.keys().find(|name| is_of_proxy(name));
+            match (is_loopback, passed_on, options.needs_token) {
+                (true, None, false) => Ok(Principal::Local),
+                (false, ..) => Err(no_token("a caller from another machine")),
+                (true, Some(name), _) => Err(no_token(&format!(
+                    "a request that was passed on, as its header {name} says,"
+                ))),
+                (true, None, true) => {
+                    Err(no_token("every caller of a gateway that others may reach"))
+                }
+            }
+        }
     }
+}
+
+fn no_token(who: &str) -> Problem {
+    let detail = format!("{who} needs a token; expected \"Authorization: Bearer TOKEN\"");
+    Problem::unauthorized(detail, CHALLENGE)
+}
+
+/// Says whether a header is one that a proxy adds: its peer may be anywhere.
+fn is_of_proxy(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    matches!(name, "forwarded" | "via" | "x-real-ip") || name.starts_with("x-forwarded-")
 }
 
 /// Returns the token of bearer credentials (RFC 6750, section 2.1).

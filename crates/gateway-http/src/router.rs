@@ -19,6 +19,9 @@ use crate::{auth, openapi, routes};
 pub struct HttpOptions {
     /// The bearer token that makes a caller the operator; without one nobody is.
     pub operator_token: Option<String>,
+    /// Whether a caller on this machine needs the token too, as it must where requests of other
+    /// machines may be passed on by a program on this one.
+    pub needs_token: bool,
     /// Names and addresses, without port, that `Host` may hold besides the loopback ones.
     pub allowed_hosts: Vec<String>,
     /// Origins, such as `https://console.example`, from which a browser may call.

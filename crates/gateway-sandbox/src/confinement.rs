@@ -84,6 +84,9 @@ pub struct Limits {
     pub open_files: u64,
     /// Size of each file that is written. Default 1 GiB.
     pub file_bytes: u64,
+    /// What a writable directory's file system must have free, looked at four times a second; not
+    /// where the sandbox is off. Default: 256 MiB, or a twentieth of a smaller file system.
+    pub free_bytes: Option<u64>,
     /// Size of `/tmp`. Default 256 MiB.
     pub tmp_bytes: u64,
     /// Bytes kept of standard output. At eight times as many the call is stopped. Default 1 MiB.
@@ -111,6 +114,8 @@ impl Limits {
             tmp_bytes: self.tmp_bytes.min(other.tmp_bytes),
             stdout_bytes: self.stdout_bytes.min(other.stdout_bytes),
             stderr_bytes: self.stderr_bytes.min(other.stderr_bytes),
+            // What is left free is the tighter, the more it is.
+            free_bytes: self.free_bytes.max(other.free_bytes),
         }
     }
 }
@@ -125,6 +130,7 @@ impl Default for Limits {
             processes: 256,
             open_files: 1_024,
             file_bytes: 1 << 30,
+            free_bytes: None,
             tmp_bytes: 256 << 20,
             stdout_bytes: 1 << 20,
             stderr_bytes: 256 << 10,

@@ -12,21 +12,23 @@ use crate::confinement::{Confinement, SandboxOptions};
 use crate::file::{FileError, FileKind, Metadata};
 use crate::launch::LaunchError;
 use crate::outcome::Finished;
-use crate::program::Program;
+use crate::program::{self, Program, ResolveError, ResolvedProgram};
 use crate::state::{SandboxState, Unavailable};
 
 /// Refuses to start programs.
 #[derive(Debug)]
 pub struct Sandbox {
     state: SandboxState,
+    home: PathBuf,
 }
 
 impl Sandbox {
     /// Returns a sandbox that is unavailable, also where confinement is switched off: runs and
     /// workspaces cannot be kept apart here.
     #[expect(clippy::unused_async, reason = "on Linux this is a check that takes its time")]
-    pub async fn probe(_options: SandboxOptions) -> Self {
+    pub async fn probe(options: SandboxOptions) -> Self {
         Self {
+            home: options.home,
             state: SandboxState::Unavailable(Unavailable {
                 missing: "this gateway was built for a kernel other than Linux".to_owned(),
                 remedies: vec![
@@ -40,6 +42,19 @@ impl Sandbox {
     /// Returns what confines processes.
     pub fn state(&self) -> &SandboxState {
         &self.state
+    }
+
+    /// Finds a command: an absolute path, or a bare name in a search path. Never a file of the
+    /// gateway's home.
+    ///
+    /// # Errors
+    /// Names the command and what was expected, in the same words whatever is there instead.
+    pub fn resolve_program(
+        &self,
+        command: &str,
+        search: &[PathBuf],
+    ) -> Result<ResolvedProgram, ResolveError> {
+        program::resolve_program(command, search, &self.home)
     }
 
     /// Starts nothing.

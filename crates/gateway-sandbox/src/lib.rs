@@ -26,6 +26,8 @@ mod profile;
 #[cfg(can_confine)]
 mod remedies;
 #[cfg(can_confine)]
+mod repository;
+#[cfg(can_confine)]
 mod run;
 #[cfg(can_confine)]
 mod run_directory;
@@ -33,6 +35,8 @@ mod run_directory;
 mod sandbox;
 #[cfg(can_confine)]
 mod scoped_dir;
+#[cfg(can_confine)]
+mod space;
 #[cfg(can_confine)]
 mod spec;
 #[cfg(can_confine)]

@@ -43,6 +43,8 @@ pub enum StoppedBy {
     MemoryLimit,
     /// Its processor time was used up.
     CpuLimit,
+    /// A disk that it may write to had too little left; something else may have filled it.
+    DiskFull,
 }
 
 /// What was kept of a stream.

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::confinement::{Confinement, Limits, SandboxOptions};
 use crate::launch::LaunchError;
-use crate::program::Program;
+use crate::program::{Program, in_home, is_in_home};
+use crate::repository;
 use crate::spec::{Binding, FileIdentity, ProcessLimits, Spec, Task};
 
 /// Trees of the host that every call sees.
@@ -20,6 +21,7 @@ pub(crate) fn for_program(
     identity: Option<FileIdentity>,
     confinement: &Confinement,
 ) -> Result<Spec, LaunchError> {
+    check_program(&options.home, &program.path)?;
     let task = |cwd: PathBuf| Task::Execute {
         program: program.path.clone(),
         identity,
@@ -83,6 +85,7 @@ fn process_limits(limits: &Limits) -> ProcessLimits {
         processes: limits.processes,
         open_files: limits.open_files,
         file_bytes: limits.file_bytes,
+        free_bytes: limits.free_bytes,
         tmp_bytes: limits.tmp_bytes,
     }
 }
@@ -134,6 +137,13 @@ fn is_system(path: &Path) -> bool {
     SYSTEM.iter().any(|tree| path.starts_with(tree))
 }
 
+/// Refuses a program that is a file of the gateway's home: another run's, or the gateway's own.
+fn check_program(home: &Path, program: &Path) -> Result<(), LaunchError> {
+    let unreadable = |error| LaunchError::ProgramUnreadable { path: program.to_owned(), error };
+    let host = program.canonicalize().map_err(unreadable)?;
+    if is_in_home(&host, home) { Err(unreadable(in_home())) } else { Ok(()) }
+}
+
 /// Shows a program that lies outside of what is shown already: its file alone.
 fn program_bindings(program: &Path, shown: &[Binding]) -> Result<Option<Binding>, LaunchError> {
     let is_shown = |path: &Path| {
@@ -158,7 +168,12 @@ fn directories(confinement: &Confinement) -> Result<Vec<Binding>, LaunchError> {
             (true, Some(parent), Some(name)) => canonical(parent, &seen_as)?.join(name),
             _ => canonical(host, &seen_as)?,
         };
-        bindings.push(Binding { host, seen_as, is_writable, is_owned: true });
+        let directory = Binding { host, seen_as, is_writable, is_owned: true };
+        let is_workspace = !(has_run && position == 0);
+        let repository =
+            if is_workspace && is_writable { repository::bindings(&directory) } else { Vec::new() };
+        bindings.push(directory);
+        bindings.extend(repository);
     }
     Ok(bindings)
 }

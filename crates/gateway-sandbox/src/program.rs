@@ -54,33 +54,28 @@ pub enum ResolveError {
         /// The command.
         command: String,
     },
-    /// The file is not a program.
-    #[error("command {command:?} ({}) is {fault}; expected a file that can be executed", path.display())]
-    NotExecutable {
+    /// There is no program, or one that no call may see.
+    ///
+    /// INVARIANT: one text for whatever is there or is not, so that nobody learns which files
+    /// this machine has by registering them.
+    #[error(
+        "command {command:?} is no program that can be used; expected a regular file that can be read and executed, outside of the gateway's home (the gateway's log says what is wrong)"
+    )]
+    Unusable {
         /// The command.
         command: String,
-        /// The file it leads to.
-        path: PathBuf,
-        /// What it is instead.
-        fault: &'static str,
-    },
-    /// The file cannot be read.
-    #[error("command {command:?} cannot be read at {}: {source}", path.display())]
-    Unreadable {
-        /// The command.
-        command: String,
-        /// Where it was looked for.
-        path: PathBuf,
-        /// What the file system said.
-        source: io::Error,
     },
 }
 
-/// Finds a command: an absolute path, or a bare name in a search path.
+/// Finds a command: an absolute path, or a bare name in a search path. Never a file of the home.
 ///
 /// # Errors
 /// Names the command, where it was looked for, and what was wrong.
-pub fn resolve_program(command: &str, search: &[PathBuf]) -> Result<ResolvedProgram, ResolveError> {
+pub fn resolve_program(
+    command: &str,
+    search: &[PathBuf],
+    home: &Path,
+) -> Result<ResolvedProgram, ResolveError> {
     let path = if command.starts_with('/') {
         PathBuf::from(command)
     } else if command.contains('/') {
@@ -97,28 +92,45 @@ pub fn resolve_program(command: &str, search: &[PathBuf]) -> Result<ResolvedProg
                 .join(":"),
         })?
     };
-    let unreadable = |source| ResolveError::Unreadable {
-        command: command.to_owned(),
-        path: path.clone(),
-        source,
-    };
+    match look(&path, home) {
+        Ok(digest) => Ok(ResolvedProgram { path, digest }),
+        Err(fault) => {
+            tracing::warn!(command, path = %path.display(), %fault, "command is no program that can be used");
+            Err(ResolveError::Unusable { command: command.to_owned() })
+        }
+    }
+}
+
+/// Returns the digest of the file that a program's path leads to.
+fn look(path: &Path, home: &Path) -> io::Result<[u8; 32]> {
     // A name such as /usr/bin/python3 is a link that an upgrade moves; the file it leads to is pinned.
-    let file = path.canonicalize().map_err(unreadable)?;
-    let metadata = file.metadata().map_err(unreadable)?;
-    let not_executable = |fault| {
-        Err(ResolveError::NotExecutable { command: command.to_owned(), path: file.clone(), fault })
-    };
+    let file = path.canonicalize()?;
+    if is_in_home(&file, home) {
+        return Err(in_home());
+    }
+    let metadata = file.metadata()?;
     if metadata.is_dir() {
-        return not_executable("a directory");
+        return Err(io::ErrorKind::IsADirectory.into());
     }
     if !metadata.is_file() {
-        return not_executable("not a regular file");
+        return Err(io::Error::other("not a regular file"));
     }
     if metadata.permissions().mode() & 0o111 == 0 {
-        return not_executable("not executable");
+        return Err(io::Error::other("not executable"));
     }
-    let digest = hash(&mut File::open(&file).map_err(unreadable)?).map_err(unreadable)?;
-    Ok(ResolvedProgram { path, digest })
+    hash(&mut File::open(&file)?)
+}
+
+/// Says whether a file, given without links, is one of the gateway's home.
+pub(crate) fn is_in_home(file: &Path, home: &Path) -> bool {
+    home.canonicalize().is_ok_and(|home| file.starts_with(home))
+}
+
+pub(crate) fn in_home() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        "it lies within the gateway's home, which no call may see",
+    )
 }
 
 fn is_executable(path: &Path) -> bool {

@@ -16,7 +16,8 @@ use crate::outcome::{Exit, Finished, SandboxProfile, StoppedBy, Usage};
 use crate::pinned::PinnedPrograms;
 use crate::plan;
 use crate::profile::SetUp;
-use crate::program::Program;
+use crate::program::{self, Program, ResolveError, ResolvedProgram};
+use crate::repository::AbsentParts;
 use crate::run::{self, Children, Heard, Start};
 use crate::spec::{self, FileIdentity, Report, Spec, Used};
 use crate::state::{SandboxState, Unavailable};
@@ -50,6 +51,19 @@ impl Sandbox {
     /// Returns what confines processes.
     pub fn state(&self) -> &SandboxState {
         &self.state
+    }
+
+    /// Finds a command: an absolute path, or a bare name in a search path. Never a file of the
+    /// gateway's home.
+    ///
+    /// # Errors
+    /// Names the command and what was expected, in the same words whatever is there instead.
+    pub fn resolve_program(
+        &self,
+        command: &str,
+        search: &[PathBuf],
+    ) -> Result<ResolvedProgram, ResolveError> {
+        program::resolve_program(command, search, &self.options.home)
     }
 
     /// Runs a program in a confinement until it ends or is stopped.
@@ -89,6 +103,7 @@ impl Sandbox {
             stdin: &program.stdin,
             limits: &confinement.limits,
         };
+        let _absent = AbsentParts::of(confinement);
         let heard = run::run(start, &self.children, cancel).await?;
         Ending::read(heard.reports.iter(), &program.path)?.finish(heard, &spec, &confinement.limits)
     }
@@ -137,6 +152,7 @@ impl Ending {
                     ending.set_up = Some(SetUp { landlock_abi: *landlock_abi, is_root: *is_root });
                 }
                 Report::MemoryLimit => ending.stopped_by = Some(StoppedBy::MemoryLimit),
+                Report::DiskFull => ending.stopped_by = Some(StoppedBy::DiskFull),
                 Report::CpuLimit => ending.stopped_by = Some(StoppedBy::CpuLimit),
                 Report::Ended { exit, signal, used } => {
                     let by_signal = Exit::Signal(signal.unwrap_or(libc::SIGKILL));
@@ -219,6 +235,7 @@ async fn check(options: &SandboxOptions, children: &Arc<Children>) -> Result<(),
             | Report::Confined { .. }
             | Report::MemoryLimit
             | Report::CpuLimit
+            | Report::DiskFull
             | Report::Ended { .. }
             | Report::Total(_) => {}
         }

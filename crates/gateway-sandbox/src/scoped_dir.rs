@@ -3,17 +3,22 @@
 //! INVARIANT: every path is resolved by the kernel beneath the directory's descriptor
 //! (`openat2` with RESOLVE_BENEATH and RESOLVE_NO_MAGICLINKS; changes also with
 //! RESOLVE_NO_SYMLINKS), so no link and no swap between two steps leads outside.
+//! INVARIANT: where the gateway is root, everything is done as the directory's owner, who reaches
+//! no file by it that is somebody else's alone, and to whom belongs what is made.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
 use crate::file::{FileError, FileKind, Metadata};
+use crate::space;
+use crate::sys::file_user::FileUser;
 
 /// Entries of one directory that are listed at most.
 const MAX_ENTRIES: usize = 100_000;
@@ -25,6 +30,8 @@ const MAX_DEPTH: usize = 128;
 pub struct ScopedDir {
     fd: OwnedFd,
     is_writable: bool,
+    /// As whom a root gateway works here; `None` where it works as itself.
+    owner: Option<(u32, u32)>,
 }
 
 impl ScopedDir {
@@ -34,7 +41,17 @@ impl ScopedDir {
     /// Returns what the file system said.
     pub fn open(host: &Path, is_writable: bool) -> io::Result<Self> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-        Ok(Self { fd: rustix::fs::open(host, flags, Mode::empty())?, is_writable })
+        let fd = rustix::fs::open(host, flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&fd)?;
+        let is_root = rustix::process::geteuid().is_root();
+        let owner = (is_root && stat.st_uid != 0).then_some((stat.st_uid, stat.st_gid));
+        Ok(Self { fd, is_writable, owner })
+    }
+
+    /// Becomes the directory's owner for as long as the result lives.
+    fn as_owner(&self, path: &str) -> Result<Option<FileUser>, FileError> {
+        let become_owner = |(user, group)| FileUser::become_user(user, group);
+        self.owner.map(become_owner).transpose().map_err(|error| fault(path, &error))
     }
 
     /// Says whether changes are allowed.
@@ -47,6 +64,7 @@ impl ScopedDir {
     /// # Errors
     /// Refuses directories, pipes, devices and what lies outside.
     pub fn open_read(&self, path: &str) -> Result<File, FileError> {
+        let _as_owner = self.as_owner(path)?;
         // Not blocking, because opening a pipe would wait for its other end.
         let fd = self.resolve(path, OFlags::RDONLY | OFlags::NONBLOCK, true)?;
         let file = File::from(fd);
@@ -84,6 +102,7 @@ impl ScopedDir {
     /// # Errors
     /// Returns what the file system said.
     pub fn metadata(&self, path: &str) -> Result<Metadata, FileError> {
+        let _as_owner = self.as_owner(path)?;
         let fd = self.resolve(path, OFlags::PATH | OFlags::NOFOLLOW, true)?;
         let stat = rustix::fs::fstat(&fd).map_err(|error| fault(path, &error.into()))?;
         Ok(Metadata {
@@ -99,9 +118,10 @@ impl ScopedDir {
     /// # Errors
     /// Refuses what is no directory, and directories of more than 100,000 entries.
     pub fn read_dir(&self, path: &str) -> Result<Vec<(String, FileKind)>, FileError> {
+        let _as_owner = self.as_owner(path)?;
         let fd = self.resolve(path, OFlags::RDONLY | OFlags::DIRECTORY, true)?;
         let mut entries = Vec::new();
-        for entry in Dir::new(fd).map_err(|error| fault(path, &error.into()))? {
+        for entry in Dir::read_from(&fd).map_err(|error| fault(path, &error.into()))? {
             let entry = entry.map_err(|error| fault(path, &error.into()))?;
             let name = entry.file_name().to_string_lossy().into_owned();
             if name == "." || name == ".." {
@@ -114,7 +134,7 @@ impl ScopedDir {
                     io::ErrorKind::InvalidInput,
                 ));
             }
-            entries.push((name, kind(entry.file_type())));
+            entries.push((name, kind_of_entry(&fd, entry.file_name(), entry.file_type())));
         }
         entries.sort_by(|a, b| a.0.cmp(&b.0));
         Ok(entries)
@@ -139,12 +159,14 @@ impl ScopedDir {
     ) -> Result<(), FileError> {
         self.check_writable(path)?;
         let (parent, name) = split(path)?;
-        self.create_dir_all(parent)?;
+        let _as_owner = self.as_owner(path)?;
+        self.make_directories(parent)?;
         let directory = self.resolve(parent, OFlags::PATH | OFlags::DIRECTORY, false)?;
         let old = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW).ok();
         if old.is_some_and(|old| FileType::from_raw_mode(old.st_mode) == FileType::Directory) {
             return Err(refused(path, "is a directory", io::ErrorKind::IsADirectory));
         }
+        space::check_room(&self.fd, bytes.len()).map_err(|error| fault(path, &error))?;
         let mode = old.filter(|old| FileType::from_raw_mode(old.st_mode) == FileType::RegularFile);
         let mode = mode.map(|old| Mode::from_raw_mode(old.st_mode & 0o777)).or(mode_if_new);
         replace(&directory, name, bytes, mode).map_err(|error| fault(path, &error))
@@ -172,6 +194,11 @@ impl ScopedDir {
     /// # Errors
     /// Refuses a path that leads through a link or a file.
     pub fn create_dir_all(&self, path: &str) -> Result<(), FileError> {
+        let _as_owner = self.as_owner(path)?;
+        self.make_directories(path)
+    }
+
+    fn make_directories(&self, path: &str) -> Result<(), FileError> {
         self.check_writable(path)?;
         let mut made = String::new();
         for component in path.split('/').filter(|component| !matches!(*component, "" | ".")) {
@@ -184,8 +211,7 @@ impl ScopedDir {
             }
             let directory = self.resolve(&made, OFlags::PATH | OFlags::DIRECTORY, false)?;
             match rustix::fs::mkdirat(&directory, component, Mode::from_raw_mode(0o755)) {
-                Ok(()) => give(&directory, component).map_err(|error| fault(path, &error))?,
-                Err(Errno::EXIST) => {}
+                Ok(()) | Err(Errno::EXIST) => {}
                 Err(error) => return Err(fault(path, &error.into())),
             }
             made.push_str(component);
@@ -199,6 +225,7 @@ impl ScopedDir {
     /// # Errors
     /// Refuses directories.
     pub fn remove_file(&self, path: &str) -> Result<(), FileError> {
+        let _as_owner = self.as_owner(path)?;
         let (directory, name) = self.parent_of(path)?;
         rustix::fs::unlinkat(&directory, name, AtFlags::empty())
             .map_err(|error| fault(path, &error.into()))
@@ -210,6 +237,7 @@ impl ScopedDir {
     /// Stops at the first entry that cannot be removed, at a depth of 128, or after 100,000
     /// entries; what was removed until then stays removed.
     pub fn remove_dir_all(&self, path: &str) -> Result<(), FileError> {
+        let _as_owner = self.as_owner(path)?;
         let (directory, name) = self.parent_of(path)?;
         let mut entries_left = MAX_ENTRIES;
         remove_tree(&directory, name, MAX_DEPTH, &mut entries_left)
@@ -221,6 +249,7 @@ impl ScopedDir {
     /// # Errors
     /// Refuses an existing target.
     pub fn rename(&self, from: &str, to: &str) -> Result<(), FileError> {
+        let _as_owner = self.as_owner(from)?;
         let (from_directory, from_name) = self.parent_of(from)?;
         let (to_directory, to_name) = self.parent_of(to)?;
         rustix::fs::renameat_with(
@@ -279,7 +308,6 @@ fn replace(directory: &OwnedFd, name: &str, bytes: &[u8], mode: Option<Mode>) ->
     let mut file =
         File::from(rustix::fs::openat(directory, &unfinished, flags, Mode::from_raw_mode(0o644))?);
     let mut write = || -> io::Result<()> {
-        give(directory, &unfinished)?;
         if let Some(mode) = mode {
             rustix::fs::fchmod(&file, mode)?;
         }
@@ -295,16 +323,6 @@ fn replace(directory: &OwnedFd, name: &str, bytes: &[u8], mode: Option<Mode>) ->
         tracing::warn!(%error, "an unfinished file is left behind");
     }
     written
-}
-
-/// Where the gateway is root, what it makes belongs to the owner of the directory around it.
-fn give(directory: &OwnedFd, name: &str) -> io::Result<()> {
-    if !rustix::process::geteuid().is_root() {
-        return Ok(());
-    }
-    let stat = rustix::fs::fstat(directory)?;
-    let (user, group) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
-    Ok(rustix::fs::chownat(directory, name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
 /// Splits a path into its directory and its last name.
@@ -346,6 +364,16 @@ fn remove_tree(
         }
     }
     rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR).map_err(io::Error::from)
+}
+
+/// Returns the kind of an entry. Some file systems do not say it in their lists.
+fn kind_of_entry(directory: &OwnedFd, name: &CStr, listed: FileType) -> FileKind {
+    if listed != FileType::Unknown {
+        return kind(listed);
+    }
+    let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+    // What went away meanwhile is nothing that can be opened.
+    stat.map_or(FileKind::Other, |stat| kind(FileType::from_raw_mode(stat.st_mode)))
 }
 
 fn kind(file_type: FileType) -> FileKind {

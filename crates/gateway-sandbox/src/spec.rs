@@ -51,6 +51,7 @@ pub(crate) struct ProcessLimits {
     pub(crate) processes: u64,
     pub(crate) open_files: u64,
     pub(crate) file_bytes: u64,
+    pub(crate) free_bytes: Option<u64>,
     pub(crate) tmp_bytes: u64,
 }
 
@@ -132,6 +133,8 @@ pub(crate) enum Report {
     /// The call's processes used more memory, or more processor time, than they may.
     MemoryLimit,
     CpuLimit,
+    /// A file system that the call may write to has too little left.
+    DiskFull,
     /// The program ended.
     Ended {
         exit: Option<i32>,
@@ -160,6 +163,7 @@ mod tests {
             processes: 2,
             open_files: 3,
             file_bytes: 4,
+            free_bytes: None,
             tmp_bytes: 5,
         };
         let task = Task::Execute {

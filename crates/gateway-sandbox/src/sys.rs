@@ -1,6 +1,7 @@
 //! The only unsafe code of the gateway: system calls that no safe library offers.
 #![expect(unsafe_code, reason = "each block is one system call, with its reason why it is sound")]
 
+pub(crate) mod file_user;
 pub(crate) mod mount;
 pub(crate) mod process;
 pub(crate) mod spawn;

@@ -15,6 +15,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::input::refuse;
 
+/// Where git keeps a repository's state, which is no part of a project's files.
+pub(super) const GIT_DIRECTORY: &str = ".git";
+
 /// The directories of a call, not yet opened.
 #[derive(Debug, Clone)]
 pub(super) struct GrantedDirectories {
@@ -31,6 +34,13 @@ impl GrantedDirectories {
                 .map(|(seen_as, host, is_writable)| (seen_as, host.clone(), is_writable))
                 .collect(),
         }
+    }
+
+    /// Returns one writable workspace, `/workspace/app`.
+    #[cfg(test)]
+    pub(super) fn workspace(host: PathBuf) -> Self {
+        let seen_as = "/workspace/app".to_owned();
+        Self { working_directory: seen_as.clone(), directories: vec![(seen_as, host, true)] }
     }
 
     /// Opens the directories.
@@ -156,6 +166,29 @@ impl Place<'_> {
         Err(ToolError::new(ErrorKind::Execution, format!("{}: {refused}", self.whole())))
     }
 
+    /// Says whether the place belongs to a git repository's own state in a workspace.
+    ///
+    /// Hooks and settings in it make git run programs, for whoever works in the workspace next.
+    pub(super) fn is_in_repository(&self) -> bool {
+        let mut components = self.relative.split('/');
+        !self.is_in_run() && components.any(|name| name.eq_ignore_ascii_case(GIT_DIRECTORY))
+    }
+
+    /// Refuses to change a git repository's own state in a workspace.
+    ///
+    /// # Errors
+    /// Refuses the field of the input that named the place.
+    pub(super) fn check_may_change(&self, field: &str) -> Result<(), ToolError> {
+        if !self.is_in_repository() {
+            return Ok(());
+        }
+        let reason = format!(
+            "{} is of a git repository, whose hooks and settings run programs; change it with git, in bash",
+            self.whole()
+        );
+        Err(refuse(field, reason))
+    }
+
     /// Returns the error for a file operation here that failed.
     pub(super) fn failed(&self, error: &FileError) -> ToolError {
         ToolError::new(ErrorKind::Execution, format!("{}: {}", self.whole(), error.fault))
@@ -189,6 +222,27 @@ impl Stop {
     pub(super) fn never() -> Self {
         let limit = Duration::from_secs(3_600);
         Self { cancel: CancellationToken::new(), deadline: Instant::now() + limit, limit }
+    }
+
+    /// Returns a stop that has come already.
+    #[cfg(test)]
+    pub(super) fn at_once() -> Self {
+        let stop = Self::never();
+        stop.cancel.cancel();
+        stop
+    }
+
+    /// Waits until the call must stop, and returns the error that says so. Cancel-safe.
+    pub(super) async fn come(&self) -> ToolError {
+        loop {
+            if let Err(error) = self.check() {
+                return error;
+            }
+            tokio::select! {
+                () = self.cancel.cancelled() => {}
+                () = tokio::time::sleep_until(self.deadline) => {}
+            }
+        }
     }
 
     /// Returns `Err` once the call was cancelled or its time is up.

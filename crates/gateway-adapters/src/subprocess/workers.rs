@@ -74,13 +74,14 @@ pub enum WorkerRegistryError {
 impl WorkerRegistry {
     /// Loads a registry: finds and pins the program of each worker.
     ///
-    /// `variable` returns a variable of the gateway's own environment; a worker's is fixed here.
+    /// No program of the gateway's home is one. `variable` returns a variable of the gateway's own environment; a worker's is fixed here.
     ///
     /// # Errors
     /// Names the file, and the first field or program that cannot be used.
     pub fn load(
         path: &Path,
         search_path: &[PathBuf],
+        home: &Path,
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, WorkerRegistryError> {
         let bytes = read(path)?;
@@ -89,9 +90,14 @@ impl WorkerRegistry {
         let mut workers = BTreeMap::new();
         for definition in definitions {
             let id = definition.id.clone();
-            let program = resolve_program(&definition.command, search_path).map_err(|source| {
-                WorkerRegistryError::Program { path: path.to_owned(), worker: id.clone(), source }
-            })?;
+            let program =
+                resolve_program(&definition.command, search_path, home).map_err(|source| {
+                    WorkerRegistryError::Program {
+                        path: path.to_owned(),
+                        worker: id.clone(),
+                        source,
+                    }
+                })?;
             let digest = Digest::of_json(&json!({
                 "worker": definition.normalised,
                 "program": Digest(program.digest).to_string(),

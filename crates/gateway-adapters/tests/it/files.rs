@@ -324,3 +324,58 @@ async fn a_workspace_that_is_granted_read_only_is_only_read() {
     assert_ne!(written["exit_code"], 0);
     assert_eq!(fixture.succeeds("file_read", json!({"path": guide})).await, read);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edit_that_would_make_a_huge_file_changes_nothing() {
+    let before = "a".repeat(8_000);
+    let fixture = Fixture::with(&[("a.txt", &before)]).await;
+    let edits = json!([
+        {"old_text": "a", "new_text": "ab", "replace_all": true},
+        {"old_text": "a", "new_text": "x".repeat(1 << 20), "replace_all": true},
+    ]);
+    let input = json!({"path": "a.txt", "edits": edits});
+    fixture
+        .check_refused("file_edit", input, "validation_failed", "larger than 16777216 bytes")
+        .await;
+    assert_eq!(fixture.read("a.txt"), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_git_repositorys_own_state_is_not_changed_in_a_workspace() {
+    let fixture = Fixture::with(&[
+        (".git/config", "[core]\n"),
+        (".git/hooks/pre-push", "#!/bin/sh\n"),
+        ("sub/.git/config", "[core]\n"),
+        ("evil/.git/hooks/post-commit", "#!/bin/sh\n"),
+        ("evil/a.txt", "a\n"),
+    ])
+    .await;
+    let hook = "sub/.git/hooks/post-commit";
+    for (tool, input) in [
+        ("file_write", json!({"path": ".git/hooks/post-commit", "content": "x"})),
+        ("file_write", json!({"path": hook, "content": "x"})),
+        ("file_write", json!({"path": "new/.git/config", "content": "x"})),
+        ("file_write", json!({"path": "new/.GIT/config", "content": "x"})),
+        ("file_write", json!({"path": "new/.git", "content": "gitdir: ../evil"})),
+        (
+            "file_edit",
+            json!({"path": ".git/config", "edits": [{"old_text": "[core]", "new_text": "x"}]}),
+        ),
+        ("file_ops", json!({"op": "mkdir", "path": "new/.git/hooks"})),
+        ("file_ops", json!({"op": "move", "path": "evil/a.txt", "to": hook})),
+        ("file_ops", json!({"op": "copy", "path": "evil/a.txt", "to": hook})),
+        ("file_ops", json!({"op": "move", "path": ".git", "to": "old"})),
+    ] {
+        fixture.check_refused(tool, input, "validation_failed", "of a git repository").await;
+    }
+    let copied =
+        fixture.succeeds("file_ops", json!({"op": "copy", "path": "evil", "to": "copied"})).await;
+    assert_eq!((&copied["copied"], &copied["skipped"]), (&json!(2), &json!(1)));
+    assert!(!fixture.workspace.join("copied/.git").exists());
+    assert_eq!(fixture.read(".git/config"), "[core]\n");
+
+    fixture.succeeds("file_read", json!({"path": ".git/config"})).await;
+    fixture.succeeds("file_write", json!({"path": ".gitignore", "content": "x\n"})).await;
+    let in_run = format!("{RUN}/repository/.git/hooks/post-commit");
+    fixture.succeeds("file_write", json!({"path": in_run, "content": "x"})).await;
+}

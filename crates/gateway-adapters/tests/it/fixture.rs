@@ -210,7 +210,7 @@ async fn open(home: &Path, workspaces: &[(&str, &Path, bool)]) -> ToolGateway {
     };
     let search_path = ["/usr/bin", "/bin"].map(PathBuf::from).to_vec();
     let variable = |name: &str| (name == "ALLOWED").then(|| "passed on".to_owned());
-    let workers = WorkerRegistry::load(&home.join("workers.json"), &search_path, &variable);
+    let workers = WorkerRegistry::load(&home.join("workers.json"), &search_path, home, &variable);
     let parts = GatewayParts {
         ledger,
         policy: Arc::new(Policy::load(PolicyOptions { directory: None }).unwrap()),

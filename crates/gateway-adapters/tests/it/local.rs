@@ -170,7 +170,7 @@ async fn a_command_that_cannot_be_started_says_which_and_where() {
         ("no-such-program", "/usr/bin:/bin"),
         ("echo hello", "never split at spaces"),
         ("./echo", "relative path"),
-        (script.to_str().unwrap(), "not executable"),
+        (script.to_str().unwrap(), "is no program that can be used"),
     ] {
         let refused = fixture.register("never", command, |_definition| {}).await.unwrap_err();
         assert!(refused.contains(text) && refused.contains("/command"), "{refused}");

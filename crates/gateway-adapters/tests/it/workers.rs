@@ -264,8 +264,12 @@ fn a_registry_that_cannot_be_used_says_which_file_and_where() {
     let directory = tempfile::tempdir().unwrap();
     let load = |text: &str| {
         put(directory.path(), "workers.json", text);
-        let error =
-            WorkerRegistry::load(&directory.path().join("workers.json"), &[], &|_name| None);
+        let error = WorkerRegistry::load(
+            &directory.path().join("workers.json"),
+            &[],
+            Path::new("/home/none"),
+            &|_name| None,
+        );
         let error = error.unwrap_err();
         let source =
             std::error::Error::source(&error).map_or_else(String::new, ToString::to_string);
@@ -278,6 +282,11 @@ fn a_registry_that_cannot_be_used_says_which_file_and_where() {
     assert!(load("{").starts_with("worker registry DIR/workers.json: "));
     assert!(load(&" ".repeat(2 << 20)).contains("has more than 1048576 bytes"));
     assert!(load(r#"{"version":1,"workers":[{}]}"#).contains("/workers/0/worker_id: is required"));
-    let gone = WorkerRegistry::load(&directory.path().join("none"), &[], &|_name| None);
+    let gone = WorkerRegistry::load(
+        &directory.path().join("none"),
+        &[],
+        Path::new("/home/none"),
+        &|_name| None,
+    );
     assert!(gone.unwrap_err().to_string().contains("none: cannot be read"));
 }

@@ -2,8 +2,8 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 
 use gateway_ledger::LedgerOptions;
 use gateway_sandbox::{Sandbox, SandboxState};
@@ -19,6 +19,11 @@ use crate::table::printable;
 
 /// Below this a busy gateway soon stops admitting.
 const FREE_BYTES_WANTED: u64 = 1 << 30;
+
+/// Entries of workspaces that are looked at for sockets.
+const MAX_LOOKED_AT: usize = 100_000;
+/// Sockets that are listed.
+const MAX_SOCKETS: usize = 20;
 
 /// What one look found.
 struct Finding {
@@ -85,7 +90,9 @@ fn look(invocation: &Invocation, config: &Config) -> Vec<Finding> {
         configuration(config),
         of_home(config),
         running(invocation, config),
-        sandbox(config),
+        sandbox(invocation, config),
+        user(config),
+        sockets(config),
         policy(config),
         space(config),
         bash(),
@@ -114,10 +121,16 @@ fn configuration(config: &Config) -> Finding {
     let reach = config.check_reach().err().map(|error| error.to_string());
     match (reach, config.granted_workspaces()) {
         (None, Ok(workspaces)) if workspaces.is_empty() => {
-            Finding::good(subject, "good; no workspace is granted, so calls reach their run only")
+            let text = "good; the configuration grants no workspace, so calls reach their run only, \
+                        unless the gateway was started with --workspace";
+            Finding::good(subject, text)
         }
         (None, Ok(workspaces)) => {
-            Finding::good(subject, format!("good; {} workspaces are granted", workspaces.len()))
+            let count = workspaces.len();
+            let text = format!(
+                "good; the configuration grants {count} workspaces, --workspace may add more"
+            );
+            Finding::good(subject, text)
         }
         (reach, workspaces) => {
             let faults = reach.into_iter().chain(workspaces.err().map(|error| error.to_string()));
@@ -161,7 +174,7 @@ fn running(invocation: &Invocation, config: &Config) -> Finding {
     };
     let process =
         running.process.map_or_else(String::new, |process| format!(" as process {process}"));
-    let answer = invocation.ask(As::Local, Method::GET, "/health".to_owned(), None);
+    let answer = invocation.ask(As::Operator, Method::GET, "/health".to_owned(), None);
     match answer.map(|answer| answer.json()) {
         Ok(Ok(health)) if health.get("ontology_compliance") == Some(&Value::Bool(true)) => {
             Finding::good(subject, format!("runs{process} and is healthy"))
@@ -174,6 +187,62 @@ fn running(invocation: &Invocation, config: &Config) -> Finding {
         Ok(Err(error)) => Finding::fault(subject, format!("runs{process}: {error}")),
         Err(failure) => Finding::fault(subject, format!("runs{process}: {failure}")),
     }
+}
+
+/// Warns of root's power: confined tools do not have it, but the gateway itself has.
+fn user(config: &Config) -> Finding {
+    let subject = "user";
+    let running = home::inspect(&config.home).ok().and_then(|home| home::running(&home).ok()?);
+    let process = running.and_then(|running| running.process);
+    let of_gateway = process
+        .and_then(|process| fs::metadata(format!("/proc/{process}")).ok())
+        .map(|metadata| metadata.uid());
+    let user = of_gateway.unwrap_or(rustix::process::geteuid().as_raw());
+    if user == 0 {
+        let text = "the gateway is run as root";
+        return Finding::warning(subject, text, "run it as an ordinary user: tools need no more");
+    }
+    Finding::good(subject, format!("{user}, an ordinary user"))
+}
+
+/// Looks for sockets in granted directories, by which a tool reaches programs of this machine.
+fn sockets(config: &Config) -> Finding {
+    let subject = "sockets";
+    let workspaces = config.granted_workspaces().unwrap_or_default();
+    let mut left = MAX_LOOKED_AT;
+    let found: Vec<String> = workspaces
+        .iter()
+        .flat_map(|workspace| sockets_beneath(&workspace.host, &mut left))
+        .take(MAX_SOCKETS)
+        .map(|path| path.display().to_string())
+        .collect();
+    if !found.is_empty() {
+        let text = format!("tools can talk to the programs behind\n{}", found.join("\n"));
+        return Finding::warning(subject, text, "keep sockets out of workspaces");
+    }
+    let extent = if left == 0 { ", as far as was looked" } else { "" };
+    Finding::good(
+        subject,
+        format!("none in the {} configured workspaces{extent}", workspaces.len()),
+    )
+}
+
+/// Returns the sockets beneath a directory, without following links. Looks at `left` entries.
+fn sockets_beneath(directory: &Path, left: &mut usize) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut directories = vec![directory.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            let Some(fewer) = left.checked_sub(1) else { return found };
+            *left = fewer;
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => directories.push(entry.path()),
+                Ok(kind) if kind.is_socket() => found.push(entry.path()),
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+    found
 }
 
 /// Looks whether the configured port could be had.
@@ -190,8 +259,40 @@ fn port(config: &Config) -> Finding {
     }
 }
 
-/// Looks whether confinement holds, by the attacks that a start tries as well.
-fn sandbox(config: &Config) -> Finding {
+/// Says what confines the tools of the gateway that runs, else what would.
+fn sandbox(invocation: &Invocation, config: &Config) -> Finding {
+    let is_running = home::inspect(&config.home)
+        .is_ok_and(|home| home::running(&home).is_ok_and(|running| running.is_some()));
+    let answer = is_running
+        .then(|| {
+            invocation.ask(As::Operator, Method::GET, "/health".to_owned(), None).ok()?.json().ok()
+        })
+        .flatten();
+    let text = |pointer: &str| answer.as_ref()?.pointer(pointer)?.as_str();
+    match text("/sandbox/state") {
+        Some("enforced") => {
+            let tier = text("/sandbox/tier").unwrap_or("confinement");
+            Finding::good("sandbox", format!("{tier} holds"))
+        }
+        Some("off") => sandbox_is_off(),
+        Some(_) => {
+            let reason = text("/sandbox/reason").unwrap_or("it does not say why");
+            Finding::fault("sandbox", format!("the gateway that runs has none: {reason}"))
+        }
+        None => try_sandbox(config),
+    }
+}
+
+fn sandbox_is_off() -> Finding {
+    Finding::warning(
+        "sandbox",
+        "is switched off: tools run unconfined",
+        "remove --sandbox off, or sandbox.mode from the configuration file",
+    )
+}
+
+/// Looks whether confinement would hold, by the attacks that a start tries as well.
+fn try_sandbox(config: &Config) -> Finding {
     let subject = "sandbox";
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -200,11 +301,7 @@ fn sandbox(config: &Config) -> Finding {
     let options = compose::sandbox_options(config, &config.home);
     match runtime.block_on(Sandbox::probe(options)).state() {
         SandboxState::Enforced(tier) => Finding::good(subject, format!("{} holds", tier.as_str())),
-        SandboxState::Off => Finding::warning(
-            subject,
-            "is switched off: tools run unconfined",
-            "remove --sandbox off, or sandbox.mode from the configuration file",
-        ),
+        SandboxState::Off => sandbox_is_off(),
         SandboxState::Unavailable(unavailable) => {
             let remedies: Vec<String> =
                 unavailable.remedies.iter().map(|remedy| format!("- {remedy}")).collect();
@@ -272,5 +369,27 @@ fn bash() -> Finding {
             "is not installed",
             "the built-in tool bash needs it; install bash",
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_are_found_in_bounded_time_and_not_through_links() {
+        let directory = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        let inner = directory.path().join("inner");
+        fs::create_dir(&inner).unwrap();
+        std::os::unix::fs::symlink(outside.path(), directory.path().join("link")).unwrap();
+        let listen = |path: &Path| std::os::unix::net::UnixListener::bind(path).unwrap();
+        let (_beyond, _within) =
+            (listen(&outside.path().join("beyond")), listen(&inner.join("host.sock")));
+        let mut left = 10;
+        assert_eq!(sockets_beneath(directory.path(), &mut left), [inner.join("host.sock")]);
+        assert_eq!(left, 7);
+        let mut none_left = 1;
+        assert_eq!(sockets_beneath(directory.path(), &mut none_left), [] as [PathBuf; 0]);
     }
 }

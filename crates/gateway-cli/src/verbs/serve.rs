@@ -91,8 +91,8 @@ fn announce(invocation: &mut Invocation, summary: &Summary) -> Result<(), Failur
 }
 
 fn announcement(summary: &Summary, program: &str) -> String {
-    let Summary { address, home, sandbox, workspaces, tools: (built_in, registered), ledger } =
-        summary;
+    let Summary { address, home, is_root, sandbox, workspaces, tools, ledger } = summary;
+    let (built_in, registered) = tools;
     let mut text = format!("{program} {} listens on http://{address}\n", env!("CARGO_PKG_VERSION"));
     let mut line = |subject: &str, what: &str| {
         // Writing to a text cannot fail.
@@ -100,6 +100,9 @@ fn announcement(summary: &Summary, program: &str) -> String {
             writeln!(text, "  {subject:<11}{}", printable(what));
     };
     line("home", &home.display().to_string());
+    if *is_root {
+        line("user", "ROOT: the gateway itself can do everything here; run it as an ordinary user");
+    }
     match sandbox {
         SandboxState::Enforced(tier) => line("sandbox", tier.as_str()),
         SandboxState::Off => {
@@ -149,6 +152,7 @@ mod tests {
         Summary {
             address: "127.0.0.1:3510".parse().unwrap(),
             home: "/home/ada/.allternit".into(),
+            is_root: false,
             sandbox,
             workspaces: Vec::new(),
             tools: (7, 0),
@@ -163,6 +167,8 @@ mod tests {
             missing: "could not mount /proc: Operation not permitted".to_owned(),
             remedies: vec!["allow user namespaces".to_owned(), "--sandbox off".to_owned()],
         };
+        let of_root =
+            Summary { is_root: true, ..summary(SandboxState::Enforced(SandboxTier::Namespaces)) };
         let mut full = summary(SandboxState::Unavailable(unavailable));
         full.workspaces.push(Workspace {
             name: "project".parse().unwrap(),
@@ -179,8 +185,8 @@ mod tests {
             tool: "bash".to_owned(),
             run: "build_7".to_owned(),
         });
-        let texts =
-            [plain, summary(SandboxState::Off), full].map(|summary| announcement(&summary, "atg"));
+        let texts = [plain, summary(SandboxState::Off), full, of_root]
+            .map(|summary| announcement(&summary, "atg"));
         insta::assert_snapshot!("announcements", texts.join("\n"));
     }
 }

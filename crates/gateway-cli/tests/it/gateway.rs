@@ -71,6 +71,15 @@ impl Gateway {
         Self::start_by(command, home)
     }
 
+    /// Starts a gateway that may have so many files open, at first and at most.
+    pub(crate) fn start_with_open_files(home: &Path, (soft, hard): (u32, u32)) -> Self {
+        let mut command = Command::new("bash");
+        let line =
+            format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$0\" --home \"$1\" --port 0");
+        command.args(["-c", &line, BINARY]).arg(home);
+        Self::start_by(command, home)
+    }
+
     fn start_by(mut command: Command, home: &Path) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (lines, log) = mpsc::channel();

@@ -7,6 +7,7 @@
 #![expect(clippy::indexing_slicing, reason = "a wrong index fails the test")]
 
 mod bad_input;
+mod callers;
 mod documentation;
 mod effects;
 mod fuzzed;

@@ -69,7 +69,8 @@ impl ToolGateway {
         let executor = &self.inner.executor;
         let _one_at_a_time = self.inner.registering.lock().await;
         let input = canonical_json(&registration.normalised);
-        let stored = StoredRegistration::resolve(registration, &self.inner.search_path)?;
+        let stored =
+            StoredRegistration::resolve(registration, &executor.sandbox, &self.inner.search_path)?;
         let candidate = stored.compile(1, ToolSource::Registered)?;
         executor
             .adapters

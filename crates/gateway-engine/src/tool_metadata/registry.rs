@@ -11,7 +11,7 @@ use gateway_model::{
     RegisteredTool, SchemaError, ToolBinding, ToolDefinition, ToolId, ToolMetadata, ToolSchemas,
     ToolSource, canonical_json, property_order,
 };
-use gateway_sandbox::resolve_program;
+use gateway_sandbox::Sandbox;
 use serde_json::{Value, json};
 
 /// The result of a registration.
@@ -59,11 +59,13 @@ impl StoredRegistration {
     /// Resolves and pins what the registration names.
     pub(crate) fn resolve(
         registration: RegisterTool,
+        sandbox: &Sandbox,
         search: &[PathBuf],
     ) -> Result<Self, RegistrationError> {
         let program = match registration.tool_type {
             ToolType::Local => {
-                let resolved = resolve_program(&registration.command, search)
+                let resolved = sandbox
+                    .resolve_program(&registration.command, search)
                     .map_err(|error| RegistrationError::Invalid(format!("/command: {error}")))?;
                 Some((resolved.path, Digest(resolved.digest)))
             }

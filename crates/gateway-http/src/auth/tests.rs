@@ -5,6 +5,7 @@ const TOKEN: &str = "c0ffee";
 fn options() -> HttpOptions {
     HttpOptions {
         operator_token: Some(TOKEN.to_owned()),
+        needs_token: false,
         allowed_hosts: vec!["gateway.example".to_owned(), "fd00::7".to_owned()],
         allowed_origins: vec!["https://console.example".to_owned()],
     }
@@ -122,6 +123,36 @@ fn the_principal_is_the_tokens_holder_or_a_caller_on_this_machine() {
         ("authorization", "Bearer c0ffee"),
     ];
     assert_eq!(judged("127.0.0.1:9", &twice), Err(400));
+}
+
+#[test]
+fn what_a_proxy_passed_on_is_of_nobody_without_a_token() {
+    for name in [
+        "forwarded",
+        "via",
+        "x-real-ip",
+        "x-forwarded-for",
+        "X-Forwarded-Host",
+        "x-forwarded-proto",
+    ] {
+        let mut headers = vec![("host", "127.0.0.1:3510"), (name, "203.0.113.9")];
+        assert_eq!(judged("127.0.0.1:9", &headers), Err(401), "{name}");
+        headers.push(("authorization", "Bearer c0ffee"));
+        assert_eq!(judged("127.0.0.1:9", &headers), Ok(Principal::Operator), "{name}");
+    }
+    let other = [("host", "localhost"), ("x-forwarder", "none")];
+    assert_eq!(judged("127.0.0.1:9", &other), Ok(Principal::Local));
+}
+
+#[test]
+fn a_gateway_that_others_may_reach_takes_nobody_without_a_token() {
+    let options = HttpOptions { needs_token: true, ..options() };
+    let peer = Some(Peer("127.0.0.1:9".parse().unwrap()));
+    let refusal = principal(&options, peer, &HeaderMap::new()).unwrap_err().into_response();
+    assert_eq!(refusal.status(), StatusCode::UNAUTHORIZED);
+    let headers =
+        HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_static("Bearer c0ffee"))]);
+    assert_eq!(principal(&options, peer, &headers).unwrap(), Principal::Operator);
 }
 
 #[test]

@@ -153,6 +153,7 @@ impl Fixture {
             gateway.clone(),
             HttpOptions {
                 operator_token: Some(TOKEN.to_owned()),
+                needs_token: false,
                 allowed_hosts: Vec::new(),
                 allowed_origins: Vec::new(),
             },

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::fields::{FieldError, Fields};
+use crate::bounded_text;
 use crate::limits::{FilesystemLimit, NetworkLimit, ResourceLimits};
 
 /// The longest wall-clock time a registration may ask for, in seconds.
@@ -44,20 +45,29 @@ pub(super) fn read_limits(value: Value) -> Result<ResourceLimits, FieldError> {
     Ok(ResourceLimits { cpu_millis, memory_bytes, network, filesystem, time_limit })
 }
 
+const NETWORK_FORMS: &str = "expected \"None\", {\"DomainAllowlist\": [hosts]} or \"Unrestricted\"";
+const FILESYSTEM_FORMS: &str =
+    "expected \"None\", {\"Allowlist\": [paths]} or {\"ReadWrite\": [paths]}";
+
+fn unknown_key(entries: &Map<String, Value>, forms: &str) -> String {
+    let key = entries.keys().next().map(|key| bounded_text(key, 100)).unwrap_or_default();
+    if key.is_empty() { forms.to_owned() } else { format!("has the unknown key {key:?}; {forms}") }
+}
+
 fn read_network(fields: &mut Fields) -> Result<NetworkLimit, FieldError> {
     match fields.required("network")? {
         Value::String(word) if word == "None" => Ok(NetworkLimit::None),
         Value::String(word) if word == "Unrestricted" => Ok(NetworkLimit::Unrestricted),
-        value @ Value::Object(_) => {
-            let mut inner = Fields::of(value, "/resource_limits/network")?;
+        Value::Object(entries) => {
+            if !entries.contains_key("DomainAllowlist") {
+                return Err(fields.error("network", unknown_key(&entries, NETWORK_FORMS)));
+            }
+            let mut inner = Fields::of(Value::Object(entries), "/resource_limits/network")?;
             let hosts = inner.texts("DomainAllowlist", 256, 253)?;
             inner.finish()?;
             Ok(NetworkLimit::DomainAllowlist(hosts))
         }
-        _ => Err(fields.error(
-            "network",
-            "expected \"None\", {\"DomainAllowlist\": [hosts]} or \"Unrestricted\"",
-        )),
+        _ => Err(fields.error("network", NETWORK_FORMS)),
     }
 }
 
@@ -66,6 +76,9 @@ fn read_filesystem(fields: &mut Fields) -> Result<FilesystemLimit, FieldError> {
         Value::String(word) if word == "None" => Ok(FilesystemLimit::None),
         Value::Object(entries) if entries.len() == 1 => {
             let is_writable = entries.contains_key("ReadWrite");
+            if !is_writable && !entries.contains_key("Allowlist") {
+                return Err(fields.error("filesystem", unknown_key(&entries, FILESYSTEM_FORMS)));
+            }
             let mut inner = Fields::of(Value::Object(entries), "/resource_limits/filesystem")?;
             let limit = if is_writable {
                 FilesystemLimit::ReadWrite(inner.texts("ReadWrite", 64, 4_096)?)
@@ -80,10 +93,7 @@ fn read_filesystem(fields: &mut Fields) -> Result<FilesystemLimit, FieldError> {
             }
             Ok(limit)
         }
-        _ => Err(fields.error(
-            "filesystem",
-            "expected \"None\", {\"Allowlist\": [paths]} or {\"ReadWrite\": [paths]}",
-        )),
+        _ => Err(fields.error("filesystem", FILESYSTEM_FORMS)),
     }
 }
 

@@ -96,6 +96,9 @@ pub struct RegisterTool {
     pub normalised: Value,
 }
 
+/// Ids that no tool can have, because the REST face has other routes at their paths.
+const RESERVED_IDS: [&str; 2] = ["execute", "explain"];
+
 /// A registration that is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RegisterError {
@@ -128,6 +131,11 @@ impl RegisterTool {
     fn read_fields(fields: &mut Fields) -> Result<Self, FieldError> {
         let id = fields.text("id")?;
         let id = id.parse::<ToolId>().map_err(|error| fields.error("id", error.to_string()))?;
+        if RESERVED_IDS.contains(&id.as_str()) {
+            let reason =
+                format!("{id} is a path of the gateway's own, /v1/tools/{id}; expected another id");
+            return Err(fields.error("id", reason));
+        }
         let name = bounded(fields, "name", 1, 200)?;
         let description = bounded(fields, "description", 0, 8_000)?;
         let tool_type = fields.choice("tool_type", &ToolType::ALL, ToolType::as_str)?;
@@ -145,8 +153,11 @@ impl RegisterTool {
                 "belongs to Local tools only; a worker's is in the operator's registry of workers";
             return Err(fields.error("env", reason));
         }
-        if tool_type != ToolType::Local && (args.is_some() || stdin == StdinMode::Json) {
-            return Err(fields.error("args", "args and stdin belong to Local tools only"));
+        if tool_type != ToolType::Local && args.is_some() {
+            return Err(fields.error("args", "belongs to Local tools only; expected none"));
+        }
+        if tool_type != ToolType::Local && stdin == StdinMode::Json {
+            return Err(fields.error("stdin", "belongs to Local tools only; expected none"));
         }
         let side_effects = fields.texts("side_effects", 32, 64)?;
         let limits = fields.required("resource_limits")?;

@@ -12,9 +12,12 @@ use super::{
     Order, STOP_POLITELY, Status, children_used, close_standard_streams, map_self, root, tool,
     usage,
 };
+use crate::space;
 use crate::spec::{Report, Spec};
 use crate::sys::process::{self, Waited};
 
+/// How often free space is looked at, where no limit asks for more.
+const LOOK_AT_SPACE: Duration = Duration::from_millis(250);
 /// How often memory and processor time are added up while a limit is set.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -76,7 +79,13 @@ fn give_streams(order: &Order) -> Result<(), Failure> {
 
 fn watch(tool: libc::pid_t, spec: &Spec, lifeline: &OwnedFd, ended: &OwnedFd, status: &mut Status) {
     let is_limited = spec.limits.memory_bytes.is_some() || spec.limits.cpu_seconds.is_some();
-    let patience = is_limited.then(|| Timespec::try_from(LOOK).unwrap_or_default());
+    let is_writing = spec.bindings.iter().any(|binding| binding.is_writable);
+    let patience = match (is_limited, is_writing) {
+        (true, _) => Some(LOOK),
+        (false, true) => Some(LOOK_AT_SPACE),
+        (false, false) => None,
+    };
+    let patience = patience.map(|time| Timespec::try_from(time).unwrap_or_default());
     loop {
         if let Some(Waited { exit, signal, .. }) = reap(tool) {
             status.report(&Report::Ended { exit, signal, used: children_used() });
@@ -94,13 +103,23 @@ fn watch(tool: libc::pid_t, spec: &Spec, lifeline: &OwnedFd, ended: &OwnedFd, st
             return;
         }
         if spec.is_confined
-            && is_limited
-            && let Some(exceeded) = usage::exceeded(&spec.limits)
+            && let Some(exceeded) = exceeded(spec, is_limited)
         {
             status.report(&exceeded);
             return;
         }
     }
+}
+
+/// Returns what is exceeded: a limit of the call, or what a disk can take.
+fn exceeded(spec: &Spec, is_limited: bool) -> Option<Report> {
+    let mut writable = spec.bindings.iter().filter(|binding| binding.is_writable);
+    let is_short =
+        writable.any(|binding| space::is_short(&binding.seen_as, spec.limits.free_bytes));
+    if is_short {
+        return Some(Report::DiskFull);
+    }
+    if is_limited { usage::exceeded(&spec.limits) } else { None }
 }
 
 /// Reaps every child that has ended; returns how the tool's own process did.

@@ -21,6 +21,10 @@ const ABSENT: &[libc::c_long] = &[
     libc::SYS_io_uring_register,
 ];
 
+/// Calls that do not exist for a tool with a memory limit: memory without an owner, which stands
+/// in no process's account once it is not mapped.
+const ABSENT_WITH_MEMORY_LIMIT: &[libc::c_long] = &[libc::SYS_memfd_create, libc::SYS_shmget];
+
 /// Calls that a tool may not make, whatever their arguments.
 #[rustfmt::skip]
 const REFUSED: &[libc::c_long] = &[
@@ -69,26 +73,27 @@ const UNNAMED_FILE: u32 = (libc::O_TMPFILE & !libc::O_DIRECTORY).cast_unsigned()
 const TIOCLINUX: u32 = 0x541C;
 
 /// Installs the filter. INVARIANT: no_new_privs is set, as the kernel demands.
-pub(super) fn restrict() -> Result<(), Failure> {
-    let program = program().stage("compile the seccomp filter")?;
+pub(super) fn restrict(has_memory_limit: bool) -> Result<(), Failure> {
+    let program = program(has_memory_limit).stage("compile the seccomp filter")?;
     seccompiler::apply_filter(&program)
         .map_err(io::Error::other)
         .stage("restrict system calls with seccomp")
 }
 
-fn program() -> io::Result<BpfProgram> {
+fn program(has_memory_limit: bool) -> io::Result<BpfProgram> {
     let architecture = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
     let refuse = SeccompAction::Errno(libc::EPERM.cast_unsigned());
     let filter = SeccompFilter::new(refused()?, SeccompAction::Allow, refuse, architecture)
         .map_err(io::Error::other)?;
-    let mut program = absent();
+    let unaccounted = if has_memory_limit { ABSENT_WITH_MEMORY_LIMIT } else { &[] };
+    let mut program = absent(&[ABSENT, unaccounted].concat());
     program.extend(BpfProgram::try_from(filter).map_err(io::Error::other)?);
     Ok(program)
 }
 
 /// Answers that a call does not exist. What passes meets the filter that follows, which kills
 /// what is of a foreign architecture.
-fn absent() -> BpfProgram {
+fn absent(numbers: &[libc::c_long]) -> BpfProgram {
     const X32_BIT: u32 = 0x4000_0000;
     let step = |code: u32, jt, jf, k| sock_filter {
         code: u16::try_from(code).unwrap_or(u16::MAX),
@@ -99,8 +104,8 @@ fn absent() -> BpfProgram {
     let is_equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
     let is_at_least = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
     let mut program = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
-    let count = u8::try_from(ABSENT.len()).unwrap_or(u8::MAX);
-    for (left, number) in (1..=count).rev().zip(ABSENT) {
+    let count = u8::try_from(numbers.len()).unwrap_or(u8::MAX);
+    for (left, number) in (1..=count).rev().zip(numbers) {
         // To the refusal: past the tests that are left, the last of which is for x32.
         program.push(step(is_equal, left, 0, u32::try_from(*number).unwrap_or(u32::MAX)));
     }

@@ -195,3 +195,50 @@ fn a_swap_between_check_and_open_leads_nowhere() {
     });
     assert!(!place.secret().join("new").exists());
 }
+
+#[test]
+fn an_entry_whose_kind_is_not_listed_is_looked_at() {
+    let place = Place::new();
+    put(place.granted().join("file"), "x");
+    fs::create_dir(place.granted().join("directory")).unwrap();
+    symlink("file", place.granted().join("link")).unwrap();
+    let directory = OwnedFd::from(File::open(place.granted()).unwrap());
+    for (name, expected) in [
+        (c"file", FileKind::File),
+        (c"directory", FileKind::Directory),
+        (c"link", FileKind::Link),
+        (c"gone", FileKind::Other),
+    ] {
+        assert_eq!(kind_of_entry(&directory, name, FileType::Unknown), expected, "{name:?}");
+    }
+}
+
+#[test]
+fn a_root_gateway_reaches_files_as_the_owner_of_the_directory() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let place = Place::new();
+    let owner = Some(65_520);
+    std::os::unix::fs::chown(place.granted(), owner, owner).unwrap();
+    put(place.granted().join("root"), "secret");
+    put(place.granted().join("group"), "secret");
+    for (name, mode) in [("root", 0o600), ("group", 0o660)] {
+        let path = place.granted().join(name);
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    fs::create_dir(place.granted().join("of-root")).unwrap();
+    let dir = place.open();
+    for name in ["root", "group"] {
+        check_refused(dir.read(name, 9), "Permission denied");
+        check_refused(dir.copy(name, &dir, "copy", 9), "Permission denied");
+    }
+    check_refused(dir.write("of-root/new", b"x"), "Permission denied");
+    dir.write("a/b/new", b"x").unwrap();
+    for name in ["a", "a/b", "a/b/new"] {
+        use std::os::unix::fs::MetadataExt as _;
+        assert_eq!(fs::metadata(place.granted().join(name)).unwrap().uid(), 65_520, "{name}");
+    }
+    // Root's own power is back.
+    assert_eq!(fs::read(place.granted().join("root")).unwrap(), b"secret");
+}

@@ -41,8 +41,8 @@ const EXPECTED: &[(&str, &str)] = &[
     ("56", "blocked|ENOENT"), ("57", "blocked|ENOENT"), ("58", "blocked|EACCES"),
     ("59", "blocked|ValueError"), ("60", "blocked|ValueError"), ("61", "blocked|EPERM"), ("62", "blocked|ENOENT"),
     ("63", "blocked|ENOENT"), ("64", "blocked|ENOSYS"),
-    // What it executes so is confined all the same.
-    ("65", "ALLOWED"),
+    // A limit on memory leaves none that is in no account.
+    ("65", "blocked|ENOSYS"),
     ("66", "blocked|EACCES"), ("67", "blocked|EPERM"), ("68", "blocked|ENOMEM"), ("69", "blocked|EROFS"),
     ("70", "blocked|ENOENT"),
     // Limits.

@@ -19,6 +19,9 @@ cases![
     the_home_is_never_seen,
     readable_paths_are_seen_read_only,
     a_configuration_that_cannot_be_kept_is_refused,
+    what_makes_git_run_programs_is_not_changed,
+    git_works_in_a_workspace,
+    what_would_make_git_run_programs_is_set_aside,
 ];
 
 async fn what_is_written_belongs_to_the_owner_of_the_directory() {
@@ -192,4 +195,78 @@ async fn a_configuration_that_cannot_be_kept_is_refused() {
         assert!(text.contains(expected) && text.contains(path.to_str().unwrap()), "{text}");
         assert!(text.contains("--sandbox off"), "{text}");
     }
+}
+
+/// Makes a repository of the host in a workspace, as a person would.
+fn repository(place: &mut Place) -> PathBuf {
+    let host = place.grant("work", true);
+    let git = crate::harness::command(Path::new("/usr/bin/git"))
+        .args(["init", "-q"])
+        .arg(&host)
+        .env_clear()
+        .status();
+    assert!(git.unwrap().success());
+    host
+}
+
+async fn what_makes_git_run_programs_is_not_changed() {
+    let mut place = Place::new().await;
+    let host = repository(&mut place);
+    put(&host.join(".git/hooks/pre-push"), "#!/bin/sh\n");
+    let config = fs::read_to_string(host.join(".git/config")).unwrap();
+    for line in [
+        "echo x > .git/hooks/post-commit",
+        "echo x >> .git/hooks/pre-push",
+        "rm .git/hooks/pre-push",
+        "mv .git/hooks .git/old",
+        "echo x >> .git/config",
+        "git config core.fsmonitor ./x",
+        "rm -f .git/config",
+        "mv .git/config .git/old",
+        "echo x > x; mv x .git/config",
+        "mv .git old",
+        "ln .git/config linked && echo x >> linked",
+    ] {
+        let line = format!("cd /workspace/work && {line}");
+        let finished = place.bash(&line).await;
+        assert_ne!(finished.exit, Exit::Code(0), "{line}: {}", describe(&finished));
+    }
+    // What can be removed of a mount is only ever seen as removed by the call itself.
+    place.bash("rm -rf /workspace/work/.git").await;
+    assert_eq!(fs::read_to_string(host.join(".git/config")).unwrap(), config);
+    assert!(!host.join(".git/hooks/post-commit").exists());
+    assert_eq!(fs::read_to_string(host.join(".git/hooks/pre-push")).unwrap(), "#!/bin/sh\n");
+}
+
+async fn git_works_in_a_workspace() {
+    let mut place = Place::new().await;
+    let host = repository(&mut place);
+    let line = "cd /workspace/work && echo a > f && git add f && \
+         git -c user.name=n -c user.email=e commit -qm first && git branch side && git tag one && \
+         git checkout -q side && echo b >> f && git stash -q 2>/dev/null; git status --short && \
+         git log --format=%s && git gc -q && git fsck && rm -f .git/index && git reset -q --hard && cat f";
+    assert_eq!(place.succeeds(line).await.lines().last(), Some("a"));
+    assert!(host.join(".git/HEAD").exists());
+
+    // A file that leads to a repository elsewhere stays what it is.
+    let linked = place.grant("linked", true);
+    put(&linked.join(".git"), "gitdir: /nowhere\n");
+    place.bash("cd /workspace/linked && rm -rf .git; git init -q; echo x > .git").await;
+    assert_eq!(fs::read_to_string(linked.join(".git")).unwrap(), "gitdir: /nowhere\n");
+    place.succeeds("cd /workspace/linked && echo a > f && rm f").await;
+}
+
+async fn what_would_make_git_run_programs_is_set_aside() {
+    let mut place = Place::new().await;
+    let host = repository(&mut place);
+    fs::remove_dir_all(host.join(".git/hooks")).unwrap();
+    let line = "cd /workspace/work/.git && mkdir hooks && echo x > hooks/post-commit && \
+         echo ../evil > commondir && ln -s ../evil config.worktree";
+    place.succeeds(line).await;
+    for part in ["hooks", "commondir", "config.worktree"] {
+        assert!(fs::symlink_metadata(host.join(".git").join(part)).is_err(), "{part}");
+    }
+    let names = fs::read_dir(host.join(".git")).unwrap().flatten();
+    let aside = names.filter(|entry| entry.file_name().to_string_lossy().contains(".set-aside-"));
+    assert_eq!(aside.count(), 3, "what was made is kept under another name");
 }

@@ -12,6 +12,8 @@ cases![
     inodes_are_bounded,
     memory_of_all_processes_is_added_up,
     files_in_memory_count,
+    memory_without_an_owner_is_not_to_be_had_under_a_limit,
+    a_call_is_stopped_before_a_disk_is_full,
     processes_are_counted_for_each_call_alone,
     a_fork_bomb_ends_with_its_call,
     a_busy_loop_ends_at_its_processor_time,
@@ -55,6 +57,42 @@ async fn files_in_memory_count() {
         .bash("head -c 90M /dev/zero > /tmp/a; head -c 40M /dev/zero > /dev/shm/b; sleep 60036")
         .await;
     assert_eq!(finished.stopped_by, Some(StoppedBy::MemoryLimit), "{}", describe(&finished));
+}
+
+const UNOWNED: &str = "
+import ctypes, errno, os
+libc = ctypes.CDLL(None, use_errno=True)
+def tried(work):
+    try:
+        return work()
+    except OSError as e:
+        return errno.errorcode[e.errno]
+def segment():
+    if libc.shmget(0, 1 << 20, 0o1600) < 0:
+        raise OSError(ctypes.get_errno(), '')
+    return 'made'
+def memfd():
+    os.close(os.memfd_create('x'))
+    return 'made'
+print(tried(memfd), tried(segment))
+";
+
+async fn memory_without_an_owner_is_not_to_be_had_under_a_limit() {
+    let mut place = Place::new().await;
+    assert_eq!(stdout(&place.run(&python(UNOWNED)).await), "made made\n");
+    place.confinement.limits.memory_bytes = Some(64 << 20);
+    assert_eq!(stdout(&place.run(&python(UNOWNED)).await), "ENOSYS ENOSYS\n");
+}
+
+async fn a_call_is_stopped_before_a_disk_is_full() {
+    let mut place = Place::new().await;
+    place.confinement.limits.free_bytes = Some(u64::MAX);
+    let finished = place.bash("echo begun > f; sleep 60036").await;
+    assert_eq!(finished.stopped_by, Some(StoppedBy::DiskFull), "{}", describe(&finished));
+    assert_eq!(processes_with("60036"), [] as [String; 0]);
+    // Who may write nowhere fills no disk.
+    place.confinement.run.as_mut().unwrap().writable = false;
+    assert_eq!(place.succeeds("sleep 0.5; echo ended").await, "ended\n");
 }
 
 const FORKS: &str = "

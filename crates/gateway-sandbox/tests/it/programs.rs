@@ -7,13 +7,15 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use gateway_sandbox::{Exit, LaunchError, Program, resolve_program};
+use gateway_sandbox::{Exit, LaunchError, Program};
 
 use crate::harness::{SENTINEL, cases, command};
 use crate::place::{Place, bash, describe, program, put, stderr, stdout};
 
 cases![
     a_command_is_found_or_refused_with_its_name,
+    no_command_tells_which_files_there_are,
+    a_program_of_the_home_is_not_shown,
     arguments_and_input_arrive_byte_by_byte,
     the_environment_is_what_was_given_and_no_more,
     what_preloads_into_the_gateway_does_not_reach_the_helper,
@@ -48,6 +50,9 @@ fn make(path: &Path, content: &str, mode: u32) {
 }
 
 async fn a_command_is_found_or_refused_with_its_name() {
+    let place = Place::new().await;
+    let resolve_program =
+        |command: &str, search: &[PathBuf]| place.sandbox.resolve_program(command, search);
     let shelf = tempfile::tempdir().unwrap();
     let at = |name: &str| shelf.path().join(name);
     make(&at("plain"), "x", 0o644);
@@ -67,12 +72,48 @@ async fn a_command_is_found_or_refused_with_its_name() {
         ("bin/tool", "is a relative path".to_owned()),
         ("", "expected".to_owned()),
         ("a\0b", "expected".to_owned()),
-        (&text("plain"), "is not executable".to_owned()),
-        (&text("directory"), "is a directory".to_owned()),
-        (&text("missing"), "No such file or directory".to_owned()),
     ] {
         let error = resolve_program(command, &search).unwrap_err().to_string();
         assert!(error.contains(&expected), "{command:?}: {error}");
+    }
+}
+
+async fn no_command_tells_which_files_there_are() {
+    let place = Place::new().await;
+    let shelf = place.directory.path().to_owned();
+    make(&shelf.join("plain"), "x", 0o644);
+    fs::create_dir(shelf.join("directory")).unwrap();
+    make(&place.home().join("artifacts/run_2/tool"), "#!/bin/sh\necho secret\n", 0o755);
+    std::os::unix::fs::symlink(place.home().join("artifacts/run_2/tool"), shelf.join("link"))
+        .unwrap();
+    for name in [
+        "missing",
+        "plain",
+        "directory",
+        "link",
+        "home/keys/token",
+        "home/keys/missing",
+        "home/artifacts/run_2/tool",
+    ] {
+        let command = shelf.join(name).to_str().unwrap().to_owned();
+        let error = place.sandbox.resolve_program(&command, &[]).unwrap_err().to_string();
+        let expected = format!("command {command:?} is no program that can be used; expected");
+        assert!(error.starts_with(&expected), "{error}");
+        let rest = error.strip_prefix(&expected).unwrap();
+        assert!(rest.ends_with("(the gateway's log says what is wrong)"), "{error}");
+    }
+}
+
+async fn a_program_of_the_home_is_not_shown() {
+    let place = Place::new().await;
+    let other = place.home().join("artifacts/run_2/tool");
+    make(&other, "#!/bin/sh\necho secret\n", 0o755);
+    let link = place.directory.path().join("link");
+    std::os::unix::fs::symlink(&other, &link).unwrap();
+    for path in [other, link] {
+        let error = place.try_run(&program(path.to_str().unwrap(), &[])).await.unwrap_err();
+        assert!(matches!(error, LaunchError::ProgramUnreadable { .. }), "{error}");
+        assert!(error.to_string().contains("within the gateway's home"), "{error}");
     }
 }
 
@@ -129,16 +170,17 @@ async fn a_program_outside_of_the_system_is_shown_alone() {
         describe(&finished)
     );
     for name in ["binary", "link"] {
-        let finished = place.run(&pinned(&shelf.join(name))).await;
+        let finished = place.run(&pinned(&place, &shelf.join(name))).await;
         assert_eq!(finished.exit, Exit::Code(0), "{name}: {}", describe(&finished));
     }
     let write = format!("echo x >> '{}'", script.display());
     assert_ne!(place.bash(&write).await.exit, Exit::Code(0));
 }
 
-fn pinned(path: &Path) -> Program {
+fn pinned(place: &Place, path: &Path) -> Program {
     let text = path.to_str().unwrap();
-    Program { digest: Some(resolve_program(text, &[]).unwrap().digest), ..program(text, &[]) }
+    let resolved = place.sandbox.resolve_program(text, &[]).unwrap();
+    Program { digest: Some(resolved.digest), ..program(text, &[]) }
 }
 
 async fn a_changed_program_is_refused() {
@@ -147,7 +189,7 @@ async fn a_changed_program_is_refused() {
     let aside = place.directory.path().join("aside");
     make(&tool, "#!/bin/sh\necho good\n", 0o755);
     make(&aside, "#!/bin/sh\necho evil\n", 0o755);
-    let program = pinned(&tool);
+    let program = pinned(&place, &tool);
     for _ in 0..2 {
         assert_eq!(stdout(&place.run(&program).await), "good\n");
     }

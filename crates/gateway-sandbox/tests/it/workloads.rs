@@ -37,9 +37,16 @@ const SHELL: &[(&str, &str)] = &[
     ("find / -xdev -maxdepth 1 | sort | grep -c .", ""),
 ];
 
+/// A memory limit, as every shell has one, takes calls away.
+async fn limited() -> Place {
+    let mut place = Place::new().await;
+    place.confinement.limits.memory_bytes = Some(4 << 30);
+    place
+}
+
 async fn shell_work_is_done() {
     for (line, expected) in SHELL {
-        let place = Place::new().await;
+        let place = limited().await;
         let printed = place.succeeds(line).await;
         assert!(expected.is_empty() || printed == *expected, "{line} printed {printed:?}");
     }
@@ -94,7 +101,7 @@ const PYTHON: &[(&str, &str)] = &[
 
 async fn python_work_is_done() {
     for (name, code) in PYTHON {
-        let place = Place::new().await;
+        let place = limited().await;
         // A pool that starts anew imports the program's file.
         crate::place::put(&place.run_directory().join("main.py"), code);
         let mut program = python("");

@@ -1,20 +1,20 @@
 //! file_edit: exact replacements in one file, all of them or none.
 
+use std::borrow::Cow;
+
 use gateway_model::{Digest, ToolError, ToolOutput};
-use regex::bytes::{Regex, RegexBuilder};
+use memchr::memmem;
 use serde_json::{Value, json};
 
 use super::Call;
 use crate::builtin_registry::input::{Input, refuse};
 
-/// The largest file that is edited.
+/// The largest file that is edited, and the largest that an edit makes.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 /// Replacements in one call.
 const MAX_EDITS: usize = 100;
 /// Characters of a text to be replaced.
 const MAX_OLD_TEXT: usize = 65_536;
-/// Memory of the matcher of one text.
-const MATCHER_BYTES: usize = 64 << 20;
 /// Places listed where a text occurs too often.
 const MAX_PLACES: usize = 10;
 
@@ -60,6 +60,7 @@ pub(in super::super) fn output_schema() -> Value {
 
 pub(in super::super) fn run(call: &Call) -> Result<ToolOutput, ToolError> {
     let place = call.directories.place("/path", call.input.text("path"))?;
+    place.check_may_change("/path")?;
     if !place.check_replaceable()? {
         return Err(place.fault("does not exist; create it with file_write"));
     }
@@ -70,13 +71,13 @@ pub(in super::super) fn run(call: &Call) -> Result<ToolOutput, ToolError> {
     for (position, edit) in call.input.list("edits").iter().enumerate() {
         call.stop.check()?;
         let edit = Edit::read(edit);
-        let count = edit.apply(&mut content).map_err(|reason| {
+        let count = edit.apply(&mut content).map_err(|Unfit { field, reason }| {
             let reason = format!("{reason}, in {}; nothing was changed", place.whole());
-            refuse(format!("/edits/{position}/old_text"), reason)
+            refuse(format!("/edits/{position}/{field}"), reason)
         })?;
         replacements.push(count);
     }
-    scoped.write(&place.relative, &content).map_err(|error| place.failed(&error))?;
+    call.write(&place, &content)?;
     Ok(ToolOutput::from_value(json!({
         "path": call.directories.shown(&place),
         "replacements": replacements,
@@ -109,30 +110,31 @@ impl Edit {
     ///
     /// # Errors
     /// Returns why the text cannot be replaced; the content is unchanged then.
-    fn apply(&self, content: &mut Vec<u8>) -> Result<usize, String> {
-        let mut found = find_all(content, &self.old_text)?;
-        let mut with_crlf = None;
-        if found.is_empty() && self.old_text.contains('\n') && !self.old_text.contains('\r') {
-            let converted = self.old_text.replace('\n', "\r\n");
-            found = find_all(content, &converted)?;
-            with_crlf = Some(converted);
+    fn apply(&self, content: &mut Vec<u8>) -> Result<usize, Unfit> {
+        let mut old_text = Cow::Borrowed(&*self.old_text);
+        let mut count = find_all(content, &old_text).count();
+        let may_be_crlf = old_text.contains('\n') && !old_text.contains('\r');
+        let mut is_crlf = false;
+        if count == 0 && may_be_crlf {
+            old_text = Cow::Owned(self.old_text.replace('\n', "\r\n"));
+            count = find_all(content, &old_text).count();
+            is_crlf = true;
         }
-        if found.is_empty() {
-            return Err(self.not_found(content));
+        if count == 0 {
+            return Err(Unfit::of_old_text(self.not_found(content)));
         }
-        if found.len() > 1 && !self.replaces_all {
-            return Err(too_often(content, &found));
+        if count > 1 && !self.replaces_all {
+            return Err(Unfit::of_old_text(too_often(content, &old_text, count)));
         }
-        let old_length = with_crlf.as_ref().unwrap_or(&self.old_text).len();
-        let is_crlf =
-            with_crlf.is_some() || (self.new_text.contains('\n') && has_crlf_lines(content));
+        is_crlf |= self.new_text.contains('\n') && has_crlf_lines(content);
         let new_text = if is_crlf && !self.new_text.contains('\r') {
-            self.new_text.replace('\n', "\r\n")
+            Cow::Owned(self.new_text.replace('\n', "\r\n"))
         } else {
-            self.new_text.clone()
+            Cow::Borrowed(&*self.new_text)
         };
-        *content = replaced(content, &found, old_length, new_text.as_bytes());
-        Ok(found.len())
+        let length = length_after(content.len(), count, old_text.len(), new_text.len())?;
+        *content = replaced(content, &old_text, &new_text, length);
+        Ok(count)
     }
 
     /// Says that the text does not occur, and which line comes closest.
@@ -155,37 +157,69 @@ impl Edit {
     }
 }
 
-/// Returns where a text stands, without overlaps.
-fn find_all(content: &[u8], text: &str) -> Result<Vec<usize>, String> {
-    let matcher: Regex = RegexBuilder::new(&regex::escape(text))
-        .size_limit(MATCHER_BYTES)
-        .build()
-        .map_err(|_too_large| "is too long; replace a shorter text".to_owned())?;
-    Ok(matcher.find_iter(content).map(|found| found.start()).collect())
+/// Why an edit is refused, and which of its fields is at fault.
+#[derive(Debug)]
+struct Unfit {
+    field: &'static str,
+    reason: String,
 }
 
-fn replaced(content: &[u8], starts: &[usize], old_length: usize, new_text: &[u8]) -> Vec<u8> {
-    let mut result = Vec::with_capacity(content.len());
+impl Unfit {
+    fn of_old_text(reason: String) -> Self {
+        Self { field: "old_text", reason }
+    }
+}
+
+/// Returns where a text stands, without overlaps, in a time that grows with the content alone.
+fn find_all<'c>(content: &'c [u8], text: &'c str) -> impl Iterator<Item = usize> + 'c {
+    memmem::find_iter(content, text)
+}
+
+/// Returns how long the content becomes, before a byte of it is made.
+///
+/// INVARIANT: no content of an edit, and none between two edits, is larger than a file may be.
+fn length_after(
+    length: usize,
+    count: usize,
+    old_length: usize,
+    new_length: usize,
+) -> Result<usize, Unfit> {
+    let max_length = usize::try_from(MAX_FILE_BYTES).unwrap_or(usize::MAX);
+    let added = count.checked_mul(new_length);
+    let kept = length.saturating_sub(count.saturating_mul(old_length));
+    match added.and_then(|added| kept.checked_add(added)) {
+        // A file may be as large as it was.
+        Some(after) if after <= max_length.max(length) => Ok(after),
+        _ => Err(Unfit {
+            field: "new_text",
+            reason: format!(
+                "would stand there {count} times and make the file larger than {MAX_FILE_BYTES} bytes; replace less"
+            ),
+        }),
+    }
+}
+
+fn replaced(content: &[u8], old_text: &str, new_text: &str, length: usize) -> Vec<u8> {
+    let mut result = Vec::with_capacity(length);
     let mut position = 0;
-    for start in starts {
-        result.extend_from_slice(content.get(position..*start).unwrap_or_default());
-        result.extend_from_slice(new_text);
-        position = start + old_length;
+    for start in find_all(content, old_text) {
+        result.extend_from_slice(content.get(position..start).unwrap_or_default());
+        result.extend_from_slice(new_text.as_bytes());
+        position = start + old_text.len();
     }
     result.extend_from_slice(content.get(position..).unwrap_or_default());
     result
 }
 
-fn too_often(content: &[u8], starts: &[usize]) -> String {
-    let lines = starts.iter().take(MAX_PLACES).map(|start| {
-        let before = content.get(..*start).unwrap_or_default();
+fn too_often(content: &[u8], text: &str, count: usize) -> String {
+    let lines = find_all(content, text).take(MAX_PLACES).map(|start| {
+        let before = content.get(..start).unwrap_or_default();
         (before.iter().filter(|byte| **byte == b'\n').count() + 1).to_string()
     });
     let lines = lines.collect::<Vec<_>>().join(", ");
-    let more = if starts.len() > MAX_PLACES { ", …" } else { "" };
+    let more = if count > MAX_PLACES { ", …" } else { "" };
     format!(
-        "occurs {} times (lines {lines}{more}), expected exactly once: add lines around it, or set replace_all",
-        starts.len()
+        "occurs {count} times (lines {lines}{more}), expected exactly once: add lines around it, or set replace_all"
     )
 }
 
@@ -227,7 +261,7 @@ mod tests {
                 assert_eq!((edited.as_slice(), count), (expected, times));
             }
             (Err(reason), Err(expected)) => {
-                assert!(reason.contains(expected), "{reason}");
+                assert!(reason.reason.contains(expected), "{reason:?}");
                 assert_eq!(edited, content, "a refused edit changed the content");
             }
             (got, _) => panic!("{got:?}"),
@@ -254,6 +288,26 @@ mod tests {
         );
         check(b"abc\n", &edit("xyz", "", false), Err("read the file again"));
         check(b"abc\n", &edit("\n\n\n", "", false), Err("does not occur"));
+    }
+
+    #[test]
+    fn no_edit_makes_a_file_larger_than_files_may_be() {
+        let content = vec![b'a'; 8_000];
+        let too_large = Err("larger than 16777216 bytes");
+        check(&content, &edit("a", &"b".repeat(1 << 20), true), too_large);
+        let lines = [b"a\r\n".repeat(4), vec![b'a'; 4_096]].concat();
+        check(&lines, &edit("a", &"\n".repeat(2_048), true), too_large);
+        let largest = vec![b'a'; 4_096];
+        check(&largest, &edit("a", &"b".repeat(4_096), true), Ok((&vec![b'b'; 16 << 20], 4_096)));
+    }
+
+    #[test]
+    fn a_long_text_that_nearly_repeats_is_found_in_one_pass() {
+        let old = format!("{}b", "a".repeat(MAX_OLD_TEXT - 1));
+        let mut content = vec![b'a'; 8 << 20];
+        content.push(b'b');
+        let expected = [vec![b'a'; (8 << 20) + 1 - MAX_OLD_TEXT], b"!".to_vec()].concat();
+        check(&content, &edit(&old, "!", false), Ok((&expected, 1)));
     }
 
     #[test]

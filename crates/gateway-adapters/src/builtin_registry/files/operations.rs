@@ -44,6 +44,14 @@ impl Operation {
             Self::Delete => "delete",
         }
     }
+
+    /// Says whether what `path` names is changed; what `to` names always is.
+    fn changes_path(self) -> bool {
+        match self {
+            Self::Mkdir | Self::Move | Self::Delete => true,
+            Self::List | Self::Stat | Self::Copy => false,
+        }
+    }
 }
 
 pub(in super::super) fn input_schema() -> Value {
@@ -84,7 +92,7 @@ pub(in super::super) fn output_schema() -> Value {
             "mode": { "type": "string", "description": "permission bits, in octal" },
             "modified_seconds": { "type": "integer", "description": "seconds since 1970" },
             "copied": { "type": "integer", "description": "files and directories that were copied" },
-            "skipped": { "type": "integer", "description": "links and special files that were left out of a copy" },
+            "skipped": { "type": "integer", "description": "links, special files and git repositories' own state that were left out of a copy" },
         },
         "required": ["path"],
     })
@@ -98,6 +106,13 @@ pub(in super::super) fn run(call: &Call) -> Result<ToolOutput, ToolError> {
     let target = target(call, operation)?;
     let mut answer = Map::new();
     answer.insert("path".to_owned(), call.directories.shown(&place).into());
+    call.stop.check()?;
+    if operation.changes_path() {
+        place.check_may_change("/path")?;
+    }
+    if let Some(target) = &target {
+        target.check_may_change("/to")?;
+    }
     match (operation, target) {
         (Operation::Move, Some(target)) => {
             move_to(&place, &target)?;
@@ -286,6 +301,8 @@ impl<'a> Copying<'a> {
             )));
         }
         match kind {
+            // A copied repository would bring its hooks along.
+            _ if target.is_in_repository() => self.skipped += 1,
             FileKind::Directory => {
                 self.copied += 1;
                 make_directory(target)?;

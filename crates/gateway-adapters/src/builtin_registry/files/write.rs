@@ -32,9 +32,10 @@ pub(in super::super) fn output_schema() -> Value {
 
 pub(in super::super) fn run(call: &Call) -> Result<ToolOutput, ToolError> {
     let place = call.directories.place("/path", call.input.text("path"))?;
+    place.check_may_change("/path")?;
     let content = call.input.text("content").as_bytes();
     let exists = place.check_replaceable()?;
-    place.directory.scoped.write(&place.relative, content).map_err(|error| place.failed(&error))?;
+    call.write(&place, content)?;
     Ok(ToolOutput::from_value(json!({
         "path": call.directories.shown(&place),
         "bytes": content.len(),

@@ -28,9 +28,14 @@ const MAX_LINE_BYTES: usize = 500;
 /// Bytes of text in one result.
 const MAX_RESULT_BYTES: usize = 256 * 1024;
 /// Memory for one line of a file; files with longer ones are skipped.
-const MAX_SEARCHED_LINE_BYTES: usize = 16 << 20;
-/// Memory of a compiled pattern.
-const PATTERN_BYTES: usize = 4 << 20;
+///
+/// INVARIANT: a line is matched in one go, in which nothing can stop it. A pattern at its bound
+/// over a line at its bound takes seconds, since that time grows with their product.
+const MAX_SEARCHED_LINE_BYTES: usize = 512 << 10;
+/// Memory of a compiled pattern, which grows with its states.
+const PATTERN_BYTES: usize = 256 << 10;
+/// Memory of what is remembered while matching.
+const MATCHING_BYTES: usize = 4 << 20;
 
 pub(in super::super) fn input_schema() -> Value {
     json!({
@@ -108,7 +113,7 @@ pub(in super::super) fn run(call: &Call) -> Result<ToolOutput, ToolError> {
         search.file(&start, call.directories.shown(&start))?;
         if search.skipped > 0 {
             return Err(start.fault(
-                "cannot be searched; expected a regular file with lines of at most 16 MiB",
+                "cannot be searched; expected a regular file with lines of at most 512 KiB",
             ));
         }
     }
@@ -121,11 +126,21 @@ fn matcher(pattern: &str, is_literal: bool, ignores_case: bool) -> Result<RegexM
         .fixed_strings(is_literal)
         .crlf(true)
         .size_limit(PATTERN_BYTES)
-        .dfa_size_limit(PATTERN_BYTES)
+        .dfa_size_limit(MATCHING_BYTES)
         .build(pattern)
-        .map_err(|error| {
-            refuse("/pattern", format!("is no regular expression for one line: {error}"))
-        })
+        .map_err(|error| refuse("/pattern", unusable(&error)))
+}
+
+fn unusable(error: &grep_regex::Error) -> String {
+    let text = error.to_string();
+    // The library's error has no kind of its own for this.
+    if text.contains("size limit") {
+        return format!(
+            "is too large: compiled it takes more than {} KiB; repeat less, or write (?-u:\\w) for ASCII letters alone",
+            PATTERN_BYTES >> 10
+        );
+    }
+    format!("is no regular expression for one line: {text}")
 }
 
 /// A search under way over several files.
@@ -285,5 +300,31 @@ impl Read for StoppableFile<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stop.check().map_err(io::Error::other)?;
         self.file.read(buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_bounded_and_usual_ones_are_not_refused() {
+        for pattern in [
+            r"\w+\s*=\s*\w+",
+            r"(\w+)\s+(\w+)\s+(\w+)\s+(\w+)",
+            r"\b[\w.+-]+@[\w-]+\.[\w.-]+\b",
+            r"^\s*(pub(\(crate\))?\s+)?(async\s+)?fn\s+\w+\s*<",
+            r"(?-u:\w){1,30}",
+            r"[0-9a-f]{64}",
+            r".{1,200}x",
+        ] {
+            assert!(matcher(pattern, false, true).is_ok(), "{pattern}");
+        }
+        let literal = "a (literal) of the largest size ".repeat(128);
+        assert!(matcher(&literal, true, false).is_ok());
+        for pattern in [r"[ab]*a[ab]{9000}[0-9]", r"(a?){4000}a{4000}", r"\w{1,100}"] {
+            let error = matcher(pattern, false, false).unwrap_err();
+            assert!(error.message.contains("is too large"), "{pattern}: {error}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use gateway_model::ToolError;
 use gateway_sandbox::FileKind;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-use crate::builtin_registry::reach::{Place, Stop};
+use crate::builtin_registry::reach::{GIT_DIRECTORY, Place, Stop};
 
 /// How deep a walk goes.
 const MAX_DEPTH: usize = 64;
@@ -17,8 +17,6 @@ const MAX_DEPTH: usize = 64;
 const MAX_RULES_BYTES: u64 = 256 * 1024;
 /// The files that say what a project ignores; the later one decides.
 const RULES_FILES: [&str; 2] = [".gitignore", ".ignore"];
-/// Where git keeps its own state, which is no part of a project's files.
-const GIT_DIRECTORY: &str = ".git";
 
 /// Where and how to walk.
 pub(super) struct Walk<'a> {

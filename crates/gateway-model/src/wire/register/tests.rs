@@ -107,7 +107,7 @@ fn a_subprocess_tool_names_its_worker_and_nothing_else() {
         ("subprocess", json!({ "worker_id": "a/b" }), "/subprocess/worker_id: worker_id holds"),
         ("subprocess", json!({ "worker_id": "a", "command": "b" }), "/subprocess/command: unknown"),
         ("command", json!("echo"), "/command: belongs to Local tools only"),
-        ("stdin", json!("json"), "args and stdin belong to Local tools only"),
+        ("stdin", json!("json"), "/stdin: belongs to Local tools only"),
     ] {
         let mut body = body.clone();
         body[field] = value;
@@ -125,6 +125,8 @@ fn a_subprocess_tool_names_its_worker_and_nothing_else() {
 fn each_fault_names_its_field_and_what_was_expected() {
     check_refused("/id", json!("a/b"), "/id: tool_id holds '/'");
     check_refused("/id", json!(""), "/id: tool_id is empty");
+    check_refused("/id", json!("execute"), "/id: execute is a path of the gateway's own");
+    check_refused("/id", json!("explain"), "/id: explain is a path of the gateway's own");
     check_refused("/name", json!(""), "/name: has 0 bytes, expected 1 to 200");
     check_refused(
         "/tool_type",
@@ -150,11 +152,34 @@ fn each_fault_names_its_field_and_what_was_expected() {
     check_refused("/resource_limits/network", json!("Some"), "/resource_limits/network: expected");
     check_refused("/resource_limits/filesystem", json!({"ReadWrite": []}), "lists no path");
     check_refused(
+        "/resource_limits/filesystem",
+        json!({"Writable": ["/workspace/**"]}),
+        "/resource_limits/filesystem: has the unknown key \"Writable\"; expected \"None\"",
+    );
+    check_refused(
+        "/resource_limits/network",
+        json!({"Hosts": []}),
+        "/resource_limits/network: has the unknown key \"Hosts\"; expected \"None\"",
+    );
+    check_refused("/resource_limits/network", json!({}), "network: expected \"None\"");
+    check_refused(
         "/resource_limits",
         json!({"network": "None"}),
         "/resource_limits/filesystem: is required",
     );
     check_refused("/claim", json!({"paths": ["x"]}), "/claim/paths: expected JSON Pointers");
+}
+
+#[test]
+fn what_belongs_to_local_tools_is_refused_by_its_own_name() {
+    for (field, value) in [("args", json!(["x"])), ("stdin", json!("json"))] {
+        let mut body = seed();
+        body["tool_type"] = json!("Sdk");
+        body["command"] = json!("");
+        body[field] = value;
+        let error = RegisterTool::read(body).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("/{field}: belongs to Local")), "{error}");
+    }
 }
 
 #[test]
