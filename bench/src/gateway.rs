@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use gateway_adapters::SdkAdapter;
-use gateway_engine::{GatewayOptions, GatewayParts, Job, ToolGateway};
+use gateway_adapters::{SdkAdapter, WorkerRegistry};
+use gateway_engine::{GatewayOptions, GatewayParts, Job, SecretSource, ToolGateway};
 use gateway_http::{HttpOptions, ServeOptions};
 use gateway_ledger::{Ledger, LedgerOptions};
 use gateway_model::wire::RegisterTool;
@@ -55,9 +55,11 @@ async fn open(home: &Path) -> anyhow::Result<ToolGateway> {
         ),
         sandbox: Sandbox::probe(sandbox).await,
         clock,
+        secrets: SecretSource::none(),
         local: gateway_adapters::local(),
         http: gateway_adapters::http(Egress::open(EgressOptions::public_internet())?),
         sdk: Arc::new(SdkAdapter::new().with("bench.echo", echo)),
+        subprocess: gateway_adapters::subprocess(WorkerRegistry::default()),
     };
     let options = GatewayOptions {
         home: home.to_owned(),

@@ -7,8 +7,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gateway_adapters::SdkAdapter;
-use gateway_engine::{GatewayOptions, GatewayParts, Job, RequestContext, RequestIds, ToolGateway};
+use gateway_adapters::{SdkAdapter, WorkerRegistry};
+use gateway_engine::{
+    GatewayOptions, GatewayParts, Job, RequestContext, RequestIds, SecretSource, ToolGateway,
+};
 use gateway_ledger::{Ledger, LedgerOptions};
 use gateway_model::wire::RegisterTool;
 use gateway_model::{Face, Principal, SystemClock, ToolError, ToolOutput};
@@ -84,9 +86,11 @@ async fn open(home: &Path) -> Result<ToolGateway, Failure> {
         policy: Arc::new(Policy::load(PolicyOptions { directory: None })?),
         sandbox: Sandbox::probe(sandbox).await,
         clock,
+        secrets: SecretSource::none(),
         local: gateway_adapters::local(),
         http: gateway_adapters::http(Egress::open(EgressOptions::public_internet())?),
         sdk: Arc::new(SdkAdapter::with_builtins().with("greet", greet)),
+        subprocess: gateway_adapters::subprocess(WorkerRegistry::default()),
     };
     let options = GatewayOptions {
         home: home.to_owned(),

@@ -38,7 +38,9 @@ impl Adapter for HttpAdapter {
     fn check(&self, binding: &ToolBinding) -> Result<(), String> {
         match binding {
             ToolBinding::Http(_) => Ok(()),
-            ToolBinding::Local { .. } | ToolBinding::Sdk { .. } => {
+            ToolBinding::Local { .. }
+            | ToolBinding::Sdk { .. }
+            | ToolBinding::Subprocess { .. } => {
                 Err(format!("a {} tool has no endpoint", binding.tool_type()))
             }
         }

@@ -21,6 +21,9 @@ const MAX_OUTPUT_OF_ERROR: usize = 64 * 1024;
 /// Bytes of a failed command's standard error that become its message.
 const MAX_MESSAGE: usize = 4_000;
 
+/// What a tool of another kind is told.
+const NO_COMMAND: &str = "only a Local tool has a command to run";
+
 /// Runs Local tools.
 #[derive(Debug, Clone, Copy)]
 pub struct LocalAdapter;
@@ -29,8 +32,9 @@ impl Adapter for LocalAdapter {
     fn check(&self, binding: &ToolBinding) -> Result<(), String> {
         match binding {
             ToolBinding::Local { .. } => Ok(()),
-            ToolBinding::Http(_) => Err("an Http tool has no command to run".to_owned()),
-            ToolBinding::Sdk { .. } => Err("an Sdk tool has no command to run".to_owned()),
+            ToolBinding::Http(_) | ToolBinding::Sdk { .. } | ToolBinding::Subprocess { .. } => {
+                Err(NO_COMMAND.to_owned())
+            }
         }
     }
 
@@ -40,7 +44,7 @@ impl Adapter for LocalAdapter {
 }
 
 async fn run(job: Job) -> Completion {
-    let program = match program(&job) {
+    let program = match program(&job).await {
         Ok(program) => program,
         Err(error) => return process::refused(error),
     };
@@ -60,10 +64,11 @@ async fn run(job: Job) -> Completion {
 }
 
 /// Makes the command line of a call: one program, one argument for each value.
-fn program(job: &Job) -> Result<Program, ToolError> {
-    let ToolBinding::Local { program, program_digest, arguments, stdin } = &job.tool().binding
+async fn program(job: &Job) -> Result<Program, ToolError> {
+    let ToolBinding::Local { program, program_digest, arguments, stdin, environment } =
+        &job.tool().binding
     else {
-        return Err(ToolError::new(ErrorKind::Unavailable, "the tool has no command to run"));
+        return Err(ToolError::new(ErrorKind::Unavailable, NO_COMMAND));
     };
     let args = arguments.expand(job.input()).map_err(|ExpandError { path, reason }| {
         ToolError::invalid("input", &[Violation { path, reason }])
@@ -76,12 +81,14 @@ fn program(job: &Job) -> Result<Program, ToolError> {
             line
         }
     };
+    let mut env = job.environment();
+    env.extend(job.resolve_all(environment).await?);
     Ok(Program {
         path: program.clone(),
         digest: Some(program_digest.0),
         args: args.into_iter().map(OsString::from).collect(),
         stdin,
-        env: job.environment(),
+        env,
         cwd: job.working_directory().into(),
     })
 }
@@ -148,7 +155,7 @@ fn raw_output(stdout: &Captured) -> Value {
 }
 
 /// Returns what a failed command printed, bounded; never parsed into parts of itself.
-fn printed(stdout: &Captured) -> Value {
+pub(crate) fn printed(stdout: &Captured) -> Value {
     if stdout.bytes.is_empty() {
         return Value::Null;
     }
@@ -163,7 +170,7 @@ fn printed(stdout: &Captured) -> Value {
 }
 
 /// Returns what a failed command said on standard error, else how it ended.
-fn failure_text(name: &str, exit: Exit, stderr: &Captured) -> String {
+pub(crate) fn failure_text(name: &str, exit: Exit, stderr: &Captured) -> String {
     let said = plain(&lossy(&stderr.bytes, stderr.is_truncated()));
     let said = said.trim();
     if !said.is_empty() {

@@ -46,6 +46,7 @@ pub(crate) fn ended(result: Result<ToolOutput, ToolError>, finished: Finished) -
         exit: exit_code(exit),
         stdout: Some(stdout.bytes),
         stderr: Some(stderr.bytes),
+        artifacts: None,
         cpu: usage.cpu,
         max_rss_bytes: usage.max_rss_bytes,
     };

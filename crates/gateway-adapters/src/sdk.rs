@@ -63,7 +63,7 @@ impl SdkAdapter {
 
     fn executor(&self, binding: &ToolBinding) -> Result<&Arc<dyn Executor>, String> {
         let ToolBinding::Sdk { executor } = binding else {
-            return Err(format!("a {} tool has no executor", binding.tool_type()));
+            return Err("only an Sdk tool has an executor".to_owned());
         };
         self.executors.get(executor).ok_or_else(|| {
             format!(

@@ -96,6 +96,12 @@ pub(crate) enum Verb {
     /// List, show, register and remove tools.
     #[command(subcommand)]
     Tools(ToolsVerb),
+    /// List the workers that Subprocess tools can name.
+    #[command(subcommand)]
+    Workers(WorkersVerb),
+    /// Keep the values that bindings name as secret:NAME.
+    #[command(subcommand)]
+    Secrets(SecretsVerb),
     /// List and show receipts.
     #[command(subcommand)]
     Receipts(ReceiptsVerb),
@@ -152,6 +158,30 @@ pub(crate) enum ToolsVerb {
     Rm {
         /// The tool.
         id: String,
+    },
+}
+
+/// What can be done with workers.
+#[derive(Debug, Subcommand)]
+pub(crate) enum WorkersVerb {
+    /// List the workers of the registry as a start would load them.
+    List,
+}
+
+/// What can be done with secrets.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SecretsVerb {
+    /// Keep a value, read from standard input or typed unseen.
+    Set {
+        /// The secret.
+        name: String,
+    },
+    /// List the names of all secrets.
+    List,
+    /// Remove a secret.
+    Rm {
+        /// The secret.
+        name: String,
     },
 }
 

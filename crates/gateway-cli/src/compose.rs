@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use gateway_adapters::WorkerRegistry;
 use gateway_engine::{GatewayOptions, GatewayParts, ToolGateway, Workspace};
 use gateway_http::{HttpOptions, ServeOptions};
 use gateway_ledger::{Ledger, LedgerOptions, OpenReport};
@@ -16,9 +17,9 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Config, EgressSettings};
+use crate::config::{Config, EgressSettings, variable_of_worker};
 use crate::exit::{Exit, Failure};
-use crate::home::{self, HomeLock};
+use crate::home::{self, HomeLock, SecretStore};
 use crate::open_files;
 
 /// The program that the sandbox starts again: the very file that runs now, even where another
@@ -136,6 +137,19 @@ fn load_policy(home: &Path) -> Result<Arc<Policy>, Failure> {
     Ok(Arc::new(policy))
 }
 
+/// Loads the registry of workers; a home without one has no workers.
+///
+/// # Errors
+/// Names the first worker that cannot be used.
+pub(crate) fn load_workers(config: &Config, home: &Path) -> Result<WorkerRegistry, Failure> {
+    let of_home = home.join("workers/worker_registry.json");
+    let path = config.workers.as_ref().unwrap_or(&of_home);
+    if config.workers.is_none() && !path.exists() {
+        return Ok(WorkerRegistry::default());
+    }
+    WorkerRegistry::load(path, &config.search_path, home, &variable_of_worker).map_err(unstartable)
+}
+
 async fn open_ledger(config: &Config, home: &Path) -> Result<(Ledger, OpenReport), Failure> {
     let options =
         LedgerOptions { key_retention: config.key_retention, ..LedgerOptions::in_home(home) };
@@ -174,9 +188,11 @@ async fn open_gateway(
         policy,
         sandbox,
         clock: Arc::new(SystemClock),
+        secrets: SecretStore::of(home).into_source(),
         local: gateway_adapters::local(),
         http: gateway_adapters::http(open_egress(config)?),
         sdk: gateway_adapters::sdk(),
+        subprocess: gateway_adapters::subprocess(load_workers(config, home)?),
     };
     let options = GatewayOptions {
         home: home.to_owned(),

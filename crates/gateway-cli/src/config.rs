@@ -51,6 +51,8 @@ pub(crate) struct Config {
     pub(crate) key_retention: Duration,
     /// Directories in which the bare name of a Local command is looked up.
     pub(crate) search_path: Vec<PathBuf>,
+    /// The registry of workers; `None` for the home's own, which may be absent.
+    pub(crate) workers: Option<PathBuf>,
     sources: BTreeMap<String, Source>,
 }
 
@@ -210,6 +212,12 @@ impl Layers {
     }
 }
 
+/// Returns a variable that the operator's registry of workers lets a worker have.
+#[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
+pub(crate) fn variable_of_worker(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
 impl Config {
     /// Returns the configuration that the layers amount to.
     ///
@@ -259,6 +267,7 @@ impl Config {
             ]
             .map(PathBuf::from)
             .into(),
+            workers: None,
             sources: BTreeMap::new(),
         }
     }

@@ -1,9 +1,10 @@
-//! The home: the private directory of one gateway, its lock and its operator token.
+//! The home: the private directory of one gateway, its lock, operator token and secrets.
 //!
 //! INVARIANT: one process per home. The kernel holds the lock and frees it when the process ends,
 //! however it ends.
 
 mod lock;
+mod secrets;
 mod token;
 
 use std::fs::{self, DirBuilder};
@@ -12,6 +13,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 pub(crate) use lock::{HomeLock, running};
+pub(crate) use secrets::{SecretStore, StoreError};
 pub(crate) use token::{operator_token, read_operator_token};
 
 /// A home that cannot be used.

@@ -6,15 +6,17 @@ mod config;
 mod doctor;
 mod policy;
 mod receipts;
+mod secrets;
 mod serve;
 mod tools;
+mod workers;
 
 use std::time::Duration;
 
 use hyper::{Method, StatusCode};
 use serde_json::Value;
 
-use crate::cli::{CommandLine, OutputForm, Verb};
+use crate::cli::{CommandLine, OutputForm, Verb, WorkersVerb};
 use crate::client::{Answer, Ask, Client, ClientError};
 use crate::config::{Config, Flags, Layers, Source};
 use crate::exit::{Exit, Failure, Outcome};
@@ -51,6 +53,8 @@ pub(crate) fn run(invocation: &mut Invocation, verb: Option<Verb>) -> Outcome {
         Verb::Serve => serve::run(invocation),
         Verb::Call(arguments) => call::run(invocation, &arguments),
         Verb::Tools(verb) => tools::run(invocation, &verb),
+        Verb::Workers(WorkersVerb::List) => workers::list(invocation),
+        Verb::Secrets(verb) => secrets::run(invocation, &verb),
         Verb::Receipts(verb) => receipts::run(invocation, &verb),
         Verb::Policy(verb) => policy::run(invocation, verb),
         Verb::Config(verb) => config::run(invocation, &verb),

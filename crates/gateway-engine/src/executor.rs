@@ -4,5 +4,7 @@ pub(crate) mod adapter;
 pub(crate) mod confine;
 pub(crate) mod journal;
 pub(crate) mod pipeline;
+mod redaction;
 pub(crate) mod report;
 pub(crate) mod scheduler;
+pub(crate) mod secrets;

@@ -25,6 +25,7 @@ use crate::executor::adapter::Adapter;
 use crate::executor::journal;
 use crate::executor::pipeline::{Adapters, Arrived, Executor};
 use crate::executor::report::CallReport;
+use crate::executor::secrets::SecretSource;
 use crate::tool_metadata::{StoredRegistration, ToolCatalog, Workspace};
 
 /// Calls that may be under way at once; more are told to come back.
@@ -40,12 +41,16 @@ pub struct GatewayParts {
     pub sandbox: Sandbox,
     /// The time.
     pub clock: Arc<dyn Clock>,
+    /// Where the values of secrets come from.
+    pub secrets: SecretSource,
     /// Runs Local tools.
     pub local: Arc<dyn Adapter>,
     /// Runs Http tools.
     pub http: Arc<dyn Adapter>,
     /// Runs Sdk tools.
     pub sdk: Arc<dyn Adapter>,
+    /// Runs Subprocess tools.
+    pub subprocess: Arc<dyn Adapter>,
 }
 
 /// How a gateway behaves.
@@ -144,9 +149,15 @@ impl ToolGateway {
             sandbox: Arc::new(parts.sandbox),
             scheduler: Arc::default(),
             clock: parts.clock,
-            adapters: Adapters { local: parts.local, http: parts.http, sdk: parts.sdk },
+            adapters: Adapters {
+                local: parts.local,
+                http: parts.http,
+                sdk: parts.sdk,
+                subprocess: parts.subprocess,
+            },
             artifacts: home.join("artifacts"),
             workspaces,
+            secrets: parts.secrets,
             shutdown: CancellationToken::new(),
         };
         journal::started(&executor).await.map_err(BuildError::Ledger)?;

@@ -168,6 +168,7 @@ async fn call(ledger: Arc<Ledger>, number: u64, is_keyed: bool) {
         error: None,
         stdout: None,
         stderr: None,
+        artifacts: None,
         sandbox: json!({ "tier": "in_process" }),
         claim: json!({ "scope": "none" }),
         started: SystemClock.now(),

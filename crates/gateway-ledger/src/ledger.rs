@@ -271,6 +271,7 @@ impl Ledger {
             ("error", error),
             ("stdout", settlement.stdout.take()),
             ("stderr", settlement.stderr.take()),
+            ("artifacts", settlement.artifacts.take()),
         ];
         for (name, content) in contents {
             if let Some(content) = content {

@@ -109,6 +109,8 @@ pub struct Settlement {
     pub stdout: Option<Vec<u8>>,
     /// What the process wrote to its standard error.
     pub stderr: Option<Vec<u8>>,
+    /// Canonical JSON of the files that the process left behind, where that is told.
+    pub artifacts: Option<Vec<u8>>,
     /// What confined the run.
     pub sandbox: Value,
     /// The claim that was held.

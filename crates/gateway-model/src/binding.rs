@@ -1,11 +1,14 @@
 //! How a tool is reached: the part of a registration that no model sees.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
 use crate::endpoint::HttpBinding;
+use crate::id::{SecretName, WorkerId};
 use crate::json::{Digest, canonical_json};
+use crate::secret::SecretText;
 
 /// How a tool is run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +23,8 @@ pub enum ToolBinding {
         arguments: ArgumentTemplate,
         /// What the program reads on its standard input.
         stdin: StdinMode,
+        /// Variables besides the gateway's own, which they replace.
+        environment: BTreeMap<String, SecretText>,
     },
     /// A request to an HTTP endpoint.
     Http(HttpBinding),
@@ -27,6 +32,11 @@ pub enum ToolBinding {
     Sdk {
         /// The name of the executor; the tool's id.
         executor: String,
+    },
+    /// A worker that the operator has registered, in the sandbox.
+    Subprocess {
+        /// The worker's name in the registry of workers.
+        worker: WorkerId,
     },
 }
 
@@ -37,6 +47,18 @@ impl ToolBinding {
             Self::Local { .. } => "Local",
             Self::Http(_) => "Http",
             Self::Sdk { .. } => "Sdk",
+            Self::Subprocess { .. } => "Subprocess",
+        }
+    }
+
+    /// Returns the secrets that calls of the tool are given.
+    pub fn secrets(&self) -> Vec<&SecretName> {
+        match self {
+            Self::Local { environment, .. } => {
+                environment.values().filter_map(SecretText::secret).collect()
+            }
+            // A worker's are named in the operator's registry.
+            Self::Http(_) | Self::Sdk { .. } | Self::Subprocess { .. } => Vec::new(),
         }
     }
 }

@@ -97,6 +97,14 @@ identifier!(
     /// The name under which a granted workspace appears at `/workspace/NAME`.
     WorkspaceName, "workspace", COMPONENT_ALPHABET, is_component_byte
 );
+identifier!(
+    /// The name of a worker in the operator's registry.
+    WorkerId, "worker_id", NAME_ALPHABET, is_name_byte
+);
+identifier!(
+    /// The name that `secret:NAME` refers to; always one safe path component.
+    SecretName, "secret", COMPONENT_ALPHABET, is_component_byte
+);
 
 /// One attempt at a call, named by the gateway (UUID version 7, RFC 9562).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -16,6 +16,7 @@ mod json;
 mod limits;
 mod outcome;
 mod schema;
+mod secret;
 mod tool;
 mod url;
 pub mod wire;
@@ -30,13 +31,16 @@ pub use decision::{Decision, Effect};
 pub use endpoint::{EndpointTemplate, HttpBinding, HttpBody, HttpMethod};
 pub use error::{ErrorKind, ToolError, Violation, bounded_text};
 pub use host::{Host, HostPattern, HostRules, InvalidHost};
-pub use id::{CallId, CorrelationId, InvalidId, RunId, ToolId, WihId, WorkspaceName};
+pub use id::{
+    CallId, CorrelationId, InvalidId, RunId, SecretName, ToolId, WihId, WorkerId, WorkspaceName,
+};
 pub use json::{
     Digest, JsonError, MAX_JSON_DEPTH, canonical_json, parse_json, write_canonical_json,
 };
 pub use limits::{FilesystemLimit, NetworkLimit, ResourceLimits};
 pub use outcome::{Content, ToolOutput};
 pub use schema::{CompiledSchema, SchemaError};
+pub use secret::{SecretText, SecretTextError};
 pub use tool::{
     FailureClass, Idempotency, RegisteredTool, SafetyTier, ToolDefinition, ToolMetadata,
     ToolSchemas, ToolSource,

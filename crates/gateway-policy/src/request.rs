@@ -51,6 +51,8 @@ pub struct RegisterContext {
     pub replaces: bool,
     /// The sandbox can enforce the limits that the tool declares.
     pub is_enforceable: bool,
+    /// Calls of the tool are given secrets of the operator.
+    pub names_secrets: bool,
 }
 
 /// What policy may know of a tool.

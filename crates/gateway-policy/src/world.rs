@@ -134,6 +134,7 @@ impl World {
             Action::Register(context) => vec![
                 ("replaces".to_owned(), RestrictedExpression::new_bool(context.replaces)),
                 ("enforceable".to_owned(), RestrictedExpression::new_bool(context.is_enforceable)),
+                ("names_secrets".to_owned(), RestrictedExpression::new_bool(context.names_secrets)),
             ],
             Action::Remove => Vec::new(),
             Action::Execute(context) => self.call_attributes(context),

@@ -95,6 +95,31 @@ pub struct Limits {
     pub stderr_bytes: u64,
 }
 
+impl Limits {
+    /// Returns these limits, none of them wider than the other's.
+    #[must_use]
+    pub fn tightened_by(&self, other: &Self) -> Self {
+        // A limit that is absent on one side is the other's.
+        fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+            one.into_iter().chain(other).min()
+        }
+        Self {
+            wall: self.wall.min(other.wall),
+            grace: self.grace.min(other.grace),
+            cpu: least(self.cpu, other.cpu),
+            memory_bytes: least(self.memory_bytes, other.memory_bytes),
+            processes: self.processes.min(other.processes),
+            open_files: self.open_files.min(other.open_files),
+            file_bytes: self.file_bytes.min(other.file_bytes),
+            tmp_bytes: self.tmp_bytes.min(other.tmp_bytes),
+            stdout_bytes: self.stdout_bytes.min(other.stdout_bytes),
+            stderr_bytes: self.stderr_bytes.min(other.stderr_bytes),
+            // What is left free is the tighter, the more it is.
+            free_bytes: self.free_bytes.max(other.free_bytes),
+        }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {

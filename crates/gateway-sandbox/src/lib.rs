@@ -56,7 +56,7 @@ pub use file::{FileError, FileKind, Metadata};
 pub use helper::helper_main;
 pub use launch::LaunchError;
 pub use outcome::{Captured, Exit, Finished, SandboxProfile, StoppedBy, Usage};
-pub use program::{Program, ResolveError, ResolvedProgram};
+pub use program::{Program, ResolveError, ResolvedProgram, resolve_program};
 #[cfg(can_confine)]
 pub use run_directory::{RunDirectoryError, prepare_run_directory};
 #[cfg(can_confine)]

@@ -71,7 +71,7 @@ pub enum ResolveError {
 ///
 /// # Errors
 /// Names the command, where it was looked for, and what was wrong.
-pub(crate) fn resolve_program(
+pub fn resolve_program(
     command: &str,
     search: &[PathBuf],
     home: &Path,

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use gateway_adapters::SdkAdapter;
+use gateway_adapters::{SdkAdapter, WorkerRegistry};
 use gateway_engine::{
-    CallReport, GatewayOptions, GatewayParts, RequestContext, RequestIds, ToolGateway, Workspace,
+    CallReport, GatewayOptions, GatewayParts, RequestContext, RequestIds, SecretError,
+    SecretSource, ToolGateway, Workspace,
 };
 use gateway_ledger::{Ledger, LedgerOptions};
 use gateway_model::wire::RegisterTool;
-use gateway_model::{Face, Principal, SystemClock, ToolError};
+use gateway_model::{Face, Principal, SecretName, SystemClock, ToolError};
 use gateway_policy::{Policy, PolicyOptions};
 use gateway_sandbox::{Egress, EgressOptions, Sandbox, SandboxOptions};
 use serde_json::{Value, json};
@@ -21,6 +22,9 @@ use tempfile::TempDir;
 
 /// The run's directory, as calls see it.
 pub(crate) const RUN: &str = "/.allternit/artifacts/run_1";
+
+/// The value of the secret `TOKEN`.
+pub(crate) const TOKEN: &str = "s3ntinel \"quoted\"/value+漢";
 
 /// A gateway and its directories on this machine.
 pub(crate) struct Fixture {
@@ -36,11 +40,27 @@ pub(crate) struct Fixture {
 impl Fixture {
     /// Opens a gateway whose workspace `app` holds these files.
     pub(crate) async fn with(files: &[(&str, &str)]) -> Self {
-        Self::with_egress(files, EgressOptions::public_internet()).await
+        let parts = (EgressOptions::public_internet(), |_outside: &Path| Vec::new());
+        Self::with_parts(files, parts).await
     }
 
     /// Opens a gateway whose requests go out as these options say.
     pub(crate) async fn with_egress(files: &[(&str, &str)], egress: EgressOptions) -> Self {
+        Self::with_parts(files, (egress, |_outside: &Path| Vec::new())).await
+    }
+
+    /// Opens the same with a registry of workers, whose programs may lie outside of everything.
+    pub(crate) async fn with_workers(
+        files: &[(&str, &str)],
+        workers: impl FnOnce(&Path) -> Vec<Value>,
+    ) -> Self {
+        Self::with_parts(files, (EgressOptions::public_internet(), workers)).await
+    }
+
+    async fn with_parts(
+        files: &[(&str, &str)],
+        (egress, workers): (EgressOptions, impl FnOnce(&Path) -> Vec<Value>),
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().canonicalize().unwrap();
         let (home, workspace, outside) =
@@ -55,6 +75,8 @@ impl Fixture {
         for (path, content) in files {
             put(&workspace, path, content);
         }
+        let registry = json!({ "version": 1, "workers": workers(&outside) });
+        put(&home, "workers.json", &registry.to_string());
         let gateway =
             open(&home, &[("app", &workspace, true), ("docs", &documents, false)], egress).await;
         Self { gateway, workspace, artifacts, outside, calls: AtomicU32::new(0), directory }
@@ -136,6 +158,12 @@ impl Fixture {
         }
     }
 
+    /// Returns what a receipt holds beside its records: the content of one part of its bundle.
+    pub(crate) async fn content(&self, report: &CallReport, part: &str) -> Option<String> {
+        let receipt = self.gateway.receipt(report.receipt?).await.unwrap().unwrap();
+        receipt["bundle"][part]["content"].as_str().map(ToOwned::to_owned)
+    }
+
     /// Registers a Local tool: the smallest definition, changed.
     pub(crate) async fn register(
         &self,
@@ -168,6 +196,14 @@ pub(crate) fn put(directory: &Path, path: &str, content: &str) {
     fs::write(path, content).unwrap();
 }
 
+/// The secret `TOKEN`, which is everything that these tests keep.
+fn secret(name: &SecretName) -> Result<String, SecretError> {
+    match name.as_str() {
+        "TOKEN" => Ok(TOKEN.to_owned()),
+        _ => Err(SecretError::Absent { name: name.clone() }),
+    }
+}
+
 /// The program that the sandbox starts: the example, which `cargo test` builds beside the tests.
 fn helper() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
@@ -190,14 +226,19 @@ async fn open(
         readable: Vec::new(),
         home: home.to_owned(),
     };
+    let search_path = ["/usr/bin", "/bin"].map(PathBuf::from).to_vec();
+    let variable = |name: &str| (name == "ALLOWED").then(|| "passed on".to_owned());
+    let workers = WorkerRegistry::load(&home.join("workers.json"), &search_path, home, &variable);
     let parts = GatewayParts {
         ledger,
         policy: Arc::new(Policy::load(PolicyOptions { directory: None }).unwrap()),
         sandbox: Sandbox::probe(sandbox).await,
         clock,
+        secrets: SecretSource::new(secret),
         local: gateway_adapters::local(),
         http: gateway_adapters::http(Egress::open(egress).unwrap()),
         sdk: Arc::new(SdkAdapter::with_builtins()),
+        subprocess: gateway_adapters::subprocess(workers.unwrap()),
     };
     let granted = |&(name, host, is_writable): &(&str, &Path, bool)| Workspace {
         name: name.parse().unwrap(),
@@ -206,7 +247,7 @@ async fn open(
     };
     let options = GatewayOptions {
         home: home.to_owned(),
-        search_path: ["/usr/bin", "/bin"].map(PathBuf::from).to_vec(),
+        search_path,
         workspaces: workspaces.iter().map(granted).collect(),
         grace: Duration::from_secs(1),
         builtins: gateway_adapters::builtins().unwrap(),

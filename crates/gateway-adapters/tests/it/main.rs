@@ -16,3 +16,5 @@ mod http;
 mod local;
 mod peer;
 mod search;
+mod secrets;
+mod workers;

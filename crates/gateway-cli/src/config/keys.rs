@@ -314,6 +314,18 @@ pub(crate) const KEYS: &[Key] = &[
         },
         show: Show::One(|config| json!(config.search_path)),
     },
+    Key {
+        name: "workers.registry",
+        expected: "a path",
+        environment: Some("ALLTERNIT_WORKER_REGISTRY_PATH"),
+        flag: None,
+        doc: "Registry of the workers that Subprocess tools name; `workers/worker_registry.json` in the home where absent.",
+        set: |config, given| {
+            config.workers = Some(given.path()?);
+            Ok(())
+        },
+        show: Show::One(|config| json!(config.workers)),
+    },
 ];
 
 /// Returns the setting of the workspace that the key belongs to.

@@ -14,5 +14,7 @@ mod fuzzed;
 mod gateway;
 mod http_tools;
 mod kill;
+mod secrets;
 mod seed_session;
 mod tidy;
+mod workers;

@@ -10,13 +10,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gateway_model::{CallId, RegisteredTool, ToolBinding, ToolError, ToolOutput};
-use gateway_sandbox::{Confinement, Finished, LaunchError, Program, Sandbox};
+use gateway_model::{CallId, RegisteredTool, SecretText, ToolBinding, ToolError, ToolOutput};
+use gateway_sandbox::{Confinement, Finished, LaunchError, Limits, Program, Sandbox};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::scheduler::HeldClaim;
+use super::secrets::CallSecrets;
 use crate::context::RequestContext;
 
 /// Runs calls of one kind of tool.
@@ -26,6 +27,16 @@ pub trait Adapter: Send + Sync + 'static {
     /// # Errors
     /// Returns the reason for the registrant.
     fn check(&self, binding: &ToolBinding) -> Result<(), String>;
+
+    /// Says whether this adapter can run the tool as a whole; called when it is registered.
+    ///
+    /// For adapters that run only some combinations of binding, schemas and limits.
+    ///
+    /// # Errors
+    /// Returns the reason for the registrant.
+    fn check_tool(&self, tool: &RegisteredTool) -> Result<(), String> {
+        self.check(&tool.binding)
+    }
 
     /// Runs one call.
     ///
@@ -47,6 +58,7 @@ pub struct Job {
     pub(super) confinement: Confinement,
     pub(super) working_directory: String,
     pub(super) sandbox: Arc<Sandbox>,
+    pub(super) secrets: CallSecrets,
     pub(super) cancel: CancellationToken,
     #[expect(dead_code, reason = "held until the job is dropped")]
     pub(super) claim: Arc<HeldClaim>,
@@ -124,7 +136,62 @@ impl Job {
     /// Returns why no process was started; nothing has happened then, but for
     /// [`LaunchError::Lost`].
     pub async fn start(&self, program: &Program) -> Result<Finished, LaunchError> {
-        self.sandbox.run(program, &self.confinement, &self.cancel).await
+        self.start_within(program, self.confinement.limits.clone()).await
+    }
+
+    /// Starts a process as [`Self::start`] does, under limits of its own.
+    ///
+    /// Each limit holds as far as it is tighter than the call's; none is ever widened.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn start_within(
+        &self,
+        program: &Program,
+        limits: Limits,
+    ) -> Result<Finished, LaunchError> {
+        let limits = limits.tightened_by(&self.confinement.limits);
+        let confinement = Confinement { limits, ..self.confinement.clone() };
+        let mut finished = self.sandbox.run(program, &confinement, &self.cancel).await?;
+        // Before anything is made of a stream, so that no cut or encoding hides a value.
+        for stream in [&mut finished.stdout, &mut finished.stderr] {
+            let is_cut = stream.is_truncated();
+            let redacted = self.secrets.redact_stream(std::mem::take(&mut stream.bytes), is_cut);
+            // A stream that was whole stays so, whatever its length is now.
+            stream.total_bytes = if is_cut {
+                stream.total_bytes.max(redacted.len() as u64 + 1)
+            } else {
+                redacted.len() as u64
+            };
+            stream.bytes = redacted;
+        }
+        Ok(finished)
+    }
+
+    /// Returns a text of the binding with its reference to a secret replaced by the value.
+    ///
+    /// The value is for a process or a peer of this call alone. From here on it is taken out of
+    /// the streams of [`Self::start`] and of everything in the [`Completion`].
+    ///
+    /// # Errors
+    /// Names the secret that cannot be had; a call that ends with it has not started.
+    pub async fn resolve(&self, text: &SecretText) -> Result<String, ToolError> {
+        self.secrets.resolve(text).await
+    }
+
+    /// Returns several texts as [`Self::resolve`] does, each under its name.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`], for the first secret that cannot be had.
+    pub async fn resolve_all(
+        &self,
+        texts: &BTreeMap<String, SecretText>,
+    ) -> Result<BTreeMap<String, String>, ToolError> {
+        let mut resolved = BTreeMap::new();
+        for (name, text) in texts {
+            resolved.insert(name.clone(), self.resolve(text).await?);
+        }
+        Ok(resolved)
     }
 
     fn run_directory(&self) -> String {
@@ -154,6 +221,8 @@ pub struct Evidence {
     pub stdout: Option<Vec<u8>>,
     /// What the process wrote to its standard error, as far as captured.
     pub stderr: Option<Vec<u8>>,
+    /// Canonical JSON of what a process left behind and which worker it was, where that is told.
+    pub artifacts: Option<Vec<u8>>,
     /// Processor time, where it was measured.
     pub cpu: Option<Duration>,
     /// Peak memory, where it was measured.
@@ -177,6 +246,7 @@ impl Evidence {
             exit: None,
             stdout: None,
             stderr: None,
+            artifacts: None,
             cpu: None,
             max_rss_bytes: None,
         }

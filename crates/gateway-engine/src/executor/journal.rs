@@ -233,7 +233,7 @@ pub(crate) async fn seal(
 ) -> Result<CallId, ToolError> {
     let Checked { completion, output, is_output_invalid, duration } = checked;
     let Completion { result, has_started, evidence } = completion;
-    let Evidence { sandbox, exit, stdout, stderr, cpu, max_rss_bytes } = evidence;
+    let Evidence { sandbox, exit, stdout, stderr, artifacts, cpu, max_rss_bytes } = evidence;
     let settlement = Settlement {
         status: match result.as_ref().err() {
             _ if is_output_invalid => Status::OutputInvalid,
@@ -243,6 +243,7 @@ pub(crate) async fn seal(
         error: result.err(),
         stdout,
         stderr,
+        artifacts,
         sandbox,
         claim: claim(footprint),
         started: Timestamp(

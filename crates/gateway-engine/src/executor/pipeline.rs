@@ -23,6 +23,7 @@ use super::adapter::{Adapter, Completion, Evidence, Job};
 use super::journal::{Admitted, Seen};
 use super::report::CallReport;
 use super::scheduler::{ClaimError, HeldClaim, Scheduler};
+use super::secrets::{CallSecrets, SecretSource};
 use super::{confine, journal};
 use crate::context::RequestContext;
 use crate::tool_metadata::{ToolCatalog, Workspace};
@@ -44,6 +45,7 @@ pub(crate) struct Executor {
     /// The host directory that holds one directory for each run.
     pub(crate) artifacts: PathBuf,
     pub(crate) workspaces: Vec<Workspace>,
+    pub(crate) secrets: SecretSource,
     /// Cancelled when the gateway shuts down.
     pub(crate) shutdown: CancellationToken,
 }
@@ -53,6 +55,7 @@ pub(crate) struct Adapters {
     pub(crate) local: Arc<dyn Adapter>,
     pub(crate) http: Arc<dyn Adapter>,
     pub(crate) sdk: Arc<dyn Adapter>,
+    pub(crate) subprocess: Arc<dyn Adapter>,
 }
 
 impl Adapters {
@@ -61,6 +64,7 @@ impl Adapters {
             ToolBinding::Local { .. } => &self.local,
             ToolBinding::Http(_) => &self.http,
             ToolBinding::Sdk { .. } => &self.sdk,
+            ToolBinding::Subprocess { .. } => &self.subprocess,
         }
     }
 }
@@ -189,7 +193,10 @@ impl Executor {
         };
         let started = Instant::now();
         let completion = match self.confine(&call, &footprint, &claim) {
-            Ok(job) => self.run(&call, job).await, // 9, 10
+            Ok(job) => {
+                let secrets = job.secrets.clone();
+                secrets.redact(self.run(&call, job).await) // 9, 10
+            }
             Err(error) => not_started(error),
         };
         let checked = check_output(&call.tool, completion, started.elapsed());
@@ -334,6 +341,7 @@ impl Executor {
             confinement,
             working_directory: footprint.reach.working_directory().to_owned(),
             sandbox: Arc::clone(&self.sandbox),
+            secrets: CallSecrets::of(&self.secrets),
             cancel,
             claim: Arc::clone(claim),
             deadline: Instant::now() + call.tool.limits.time_limit,
@@ -455,7 +463,7 @@ fn completed(
 /// What can be said of a run whose adapter did not say it.
 fn unseen(tool: &RegisteredTool) -> Evidence {
     match tool.binding {
-        ToolBinding::Local { .. } => Evidence::lost(),
+        ToolBinding::Local { .. } | ToolBinding::Subprocess { .. } => Evidence::lost(),
         ToolBinding::Http(_) | ToolBinding::Sdk { .. } => Evidence::in_process(),
     }
 }

@@ -75,7 +75,7 @@ impl ToolGateway {
         executor
             .adapters
             .of(&candidate.binding)
-            .check(&candidate.binding)
+            .check_tool(&candidate)
             .map_err(RegistrationError::Invalid)?;
         confine::check_declared(&candidate.limits.filesystem)
             .map_err(RegistrationError::Invalid)?;
@@ -86,6 +86,7 @@ impl ToolGateway {
         let context = RegisterContext {
             replaces: was_registered.map_err(failed)?,
             is_enforceable: self.is_enforceable(&candidate),
+            names_secrets: !candidate.binding.secrets().is_empty(),
         };
         self.permit(principal, Action::Register(context), &candidate, input).await?;
         let mut durable = StoredTool {
@@ -135,7 +136,7 @@ impl ToolGateway {
     /// Says whether the kernel, or the gateway itself, holds this tool to what it declares.
     fn is_enforceable(&self, tool: &RegisteredTool) -> bool {
         match tool.binding {
-            ToolBinding::Local { .. } => {
+            ToolBinding::Local { .. } | ToolBinding::Subprocess { .. } => {
                 matches!(self.inner.executor.sandbox.state(), SandboxState::Enforced(_))
             }
             // The gateway makes the request, and only where the declaration and egress permit.

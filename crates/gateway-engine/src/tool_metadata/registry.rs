@@ -146,6 +146,9 @@ impl StoredRegistration {
         if let Some(http) = &registration.http {
             return Ok(ToolBinding::Http(http.clone()));
         }
+        if let Some(worker) = &registration.worker {
+            return Ok(ToolBinding::Subprocess { worker: worker.clone() });
+        }
         let Some((program, program_digest)) = &self.program else {
             return Ok(ToolBinding::Sdk { executor: registration.id.to_string() });
         };
@@ -162,7 +165,8 @@ impl StoredRegistration {
             program: program.clone(),
             program_digest: *program_digest,
             arguments,
-            stdin: registration.stdin,
+            stdin: registration.process.stdin,
+            environment: registration.process.environment.clone(),
         })
     }
 

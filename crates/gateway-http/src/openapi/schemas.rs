@@ -183,6 +183,7 @@ fn register_tool() -> Value {
                         "command": { "enum": ["", null] },
                         "args": { "type": "null" },
                         "stdin": { "enum": ["none", null] },
+                        "env": { "enum": [{}, null] },
                     },
                 },
             },
@@ -201,6 +202,14 @@ fn register_tool() -> Value {
                     },
                 },
             },
+            {
+                "if": { "properties": { "tool_type": { "const": "Subprocess" } } },
+                "then": {
+                    "required": ["subprocess"],
+                    "properties": { "subprocess": { "type": "object" } },
+                },
+                "else": { "properties": { "subprocess": { "type": "null" } } },
+            },
         ],
     })
 }
@@ -214,7 +223,9 @@ fn register_properties() -> Value {
         "name": { "type": "string", "minLength": 1, "maxLength": 200 },
         "description": { "type": "string", "maxLength": 8000 },
         "tool_type": words(
-            [ToolType::Local, ToolType::Http, ToolType::Sdk].map(ToolType::as_str).to_vec(),
+            [ToolType::Local, ToolType::Http, ToolType::Sdk, ToolType::Subprocess]
+                .map(ToolType::as_str)
+                .to_vec(),
         ),
         "command": {
             "type": ["string", "null"],
@@ -227,7 +238,13 @@ fn register_properties() -> Value {
         },
         "method": nullable(HttpMethod::ALL.map(HttpMethod::as_str)),
         "body": nullable(HttpBody::ALL.map(HttpBody::as_str)),
-        "subprocess": { "type": "null" },
+        "subprocess": {
+            "description": "The worker of a Subprocess tool, by its name in the operator's registry.",
+            "type": ["object", "null"],
+            "required": ["worker_id"],
+            "properties": { "worker_id": { "type": "string", "pattern": "^[A-Za-z0-9._:-]{1,128}$" } },
+            "additionalProperties": false,
+        },
         "args": {
             "type": ["array", "null"],
             "description": "Argument template of a Local tool, such as [\"--\", \"{{path}}\"].",
@@ -235,6 +252,13 @@ fn register_properties() -> Value {
             "items": { "type": "string", "maxLength": 8192 },
         },
         "stdin": { "enum": ["none", "json", null] },
+        "env": {
+            "type": ["object", "null"],
+            "description": "Variables of a Local tool; secret:NAME stands for a secret.",
+            "maxProperties": 64,
+            "propertyNames": { "pattern": "^(?!ALLTERNIT_)[A-Za-z_][A-Za-z0-9_]{0,127}$" },
+            "additionalProperties": { "type": "string", "pattern": "^[^\\u0000]*$", "maxLength": 8192 },
+        },
         "input_schema": schema("JSON Schema of the input."),
         "output_schema": schema("JSON Schema of the output."),
         "side_effects": texts(),

@@ -9,7 +9,9 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request};
-use gateway_engine::{Adapter, Completion, GatewayOptions, GatewayParts, Job, ToolGateway};
+use gateway_engine::{
+    Adapter, Completion, GatewayOptions, GatewayParts, Job, SecretSource, ToolGateway,
+};
 use gateway_http::{HttpOptions, Peer, router};
 use gateway_ledger::{Ledger, LedgerOptions};
 use gateway_model::wire::RegisterTool;
@@ -134,9 +136,11 @@ impl Fixture {
             policy: Arc::new(Policy::load(PolicyOptions { directory: None }).unwrap()),
             sandbox: Sandbox::probe(sandbox).await,
             clock,
+            secrets: SecretSource::none(),
             local: Arc::new(Fake(Arc::clone(&fake))),
             http: Arc::new(Fake(Arc::clone(&fake))),
             sdk: Arc::new(Fake(Arc::clone(&fake))),
+            subprocess: Arc::new(Fake(Arc::clone(&fake))),
         };
         let options = GatewayOptions {
             home: home.path().to_owned(),

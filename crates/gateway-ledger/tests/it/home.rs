@@ -141,6 +141,7 @@ pub(crate) fn succeeded() -> Settlement {
         error: None,
         stdout: Some(b"sent\n".to_vec()),
         stderr: Some(b"\xff\xfe".to_vec()),
+        artifacts: None,
         sandbox: json!({ "tier": "namespaces" }),
         claim: json!({ "scope": "paths", "paths": ["/workspace/a"] }),
         started: Timestamp(START),

@@ -1,15 +1,19 @@
 //! The body of `POST /v1/tools`: one registration, read and checked for contradictions.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
+use super::environment::{environment_to_wire, read_environment, refuse_secret};
 use super::fields::{FieldError, Fields};
 use super::http::{check_reach, read_http};
 use super::limits::{limits_to_wire, read_limits};
 use crate::binding::StdinMode;
 use crate::claim::ClaimRule;
 use crate::endpoint::HttpBinding;
-use crate::id::ToolId;
+use crate::id::{ToolId, WorkerId};
 use crate::limits::{FilesystemLimit, NetworkLimit, ResourceLimits};
+use crate::secret::SecretText;
 use crate::tool::{FailureClass, Idempotency, SafetyTier};
 
 /// The adapter a registration asks for.
@@ -42,6 +46,15 @@ impl ToolType {
     }
 }
 
+/// What the process of a Local tool is given besides its arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessInput {
+    /// What it reads on its standard input.
+    pub stdin: StdinMode,
+    /// Variables besides the gateway's own; a text may name a secret.
+    pub environment: BTreeMap<String, SecretText>,
+}
+
 /// A registration whose fields are each what they must be and agree with each other.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RegisterTool {
@@ -57,10 +70,12 @@ pub struct RegisterTool {
     pub command: String,
     /// The argument template of a Local tool.
     pub args: Option<Vec<String>>,
-    /// What a Local tool reads on its standard input.
-    pub stdin: StdinMode,
+    /// What a Local tool's process is given besides its arguments.
+    pub process: ProcessInput,
     /// How an Http tool is reached.
     pub http: Option<HttpBinding>,
+    /// The worker of a Subprocess tool.
+    pub worker: Option<WorkerId>,
     /// JSON Schema of the input.
     pub input_schema: Value,
     /// JSON Schema of the output.
@@ -131,9 +146,17 @@ impl RegisterTool {
         let command = fields.optional_text("command")?.unwrap_or_default();
         let endpoint = fields.optional_text("endpoint")?.unwrap_or_default();
         let subprocess = fields.take_non_null("subprocess");
-        check_target(fields, tool_type, &command, &endpoint, subprocess.as_ref())?;
+        check_target(fields, tool_type, &command, &endpoint)?;
+        let worker = worker_id(fields, tool_type, subprocess)?;
         let args = fields.optional_texts("args", 256, 8_192)?;
         let stdin = stdin_mode(fields)?;
+        let environment = read_environment(fields)?;
+        check_no_secret(fields, &command, args.as_deref())?;
+        if tool_type != ToolType::Local && !environment.is_empty() {
+            let reason =
+                "belongs to Local tools only; a worker's is in the operator's registry of workers";
+            return Err(fields.error("env", reason));
+        }
         if tool_type != ToolType::Local && args.is_some() {
             return Err(fields.error("args", "belongs to Local tools only; expected none"));
         }
@@ -151,8 +174,9 @@ impl RegisterTool {
             tool_type,
             command,
             args,
-            stdin,
+            process: ProcessInput { stdin, environment },
             http,
+            worker,
             input_schema,
             output_schema: fields.required("output_schema")?,
             idempotency: fields.choice(
@@ -245,18 +269,21 @@ impl RegisterTool {
             "failure_classification": self.failure.as_str(),
             "safety_tier": self.tier.as_str(),
             "resource_limits": limits_to_wire(&self.limits),
-            "subprocess": null,
+            "subprocess": self.worker.as_ref().map(|worker| json!({ "worker_id": worker.as_str() })),
         });
         let mut set = |name: &str, value: Value| {
             whole.as_object_mut().map(|object| object.insert(name.to_owned(), value))
         };
+        if !self.process.environment.is_empty() {
+            set("env", environment_to_wire(&self.process.environment));
+        }
         if self.tool_type == ToolType::Local {
             if let Some(args) = &self.args {
                 set("args", json!(args));
             }
             set(
                 "stdin",
-                json!(match self.stdin {
+                json!(match self.process.stdin {
                     StdinMode::None => "none",
                     StdinMode::Json => "json",
                 }),
@@ -304,7 +331,6 @@ fn check_target(
     tool_type: ToolType,
     command: &str,
     endpoint: &str,
-    subprocess: Option<&Value>,
 ) -> Result<(), FieldError> {
     let is_local = tool_type == ToolType::Local;
     match tool_type {
@@ -314,14 +340,7 @@ fn check_target(
                 "Mcp tools are registered by attaching their server, never one by one",
             ));
         }
-        ToolType::Subprocess => {
-            let name = tool_type.as_str();
-            return Err(fields.error(
-                "tool_type",
-                format!("{name} tools are not served by this version; expected Local, Http or Sdk"),
-            ));
-        }
-        ToolType::Local | ToolType::Http | ToolType::Sdk => {}
+        ToolType::Local | ToolType::Http | ToolType::Sdk | ToolType::Subprocess => {}
     }
     if is_local && command.trim().is_empty() {
         return Err(fields.error(
@@ -345,10 +364,47 @@ fn check_target(
     if !is_http && !endpoint.is_empty() {
         return Err(fields.error("endpoint", "belongs to Http tools only; expected \"\""));
     }
-    if subprocess.is_some() {
-        return Err(fields.error("subprocess", "belongs to Subprocess tools only; expected null"));
+    Ok(())
+}
+
+/// Refuses references to secrets where none is resolved.
+fn check_no_secret(
+    fields: &Fields,
+    command: &str,
+    args: Option<&[String]>,
+) -> Result<(), FieldError> {
+    refuse_secret(command).map_err(|reason| fields.error("command", reason))?;
+    for (position, text) in args.unwrap_or_default().iter().enumerate() {
+        refuse_secret(text).map_err(|reason| fields.error(&format!("args/{position}"), reason))?;
     }
     Ok(())
+}
+
+/// Reads `subprocess`, which names the worker of a Subprocess tool.
+fn worker_id(
+    fields: &Fields,
+    tool_type: ToolType,
+    subprocess: Option<Value>,
+) -> Result<Option<WorkerId>, FieldError> {
+    match (tool_type == ToolType::Subprocess, subprocess) {
+        (false, None) => Ok(None),
+        (false, Some(_)) => {
+            Err(fields.error("subprocess", "belongs to Subprocess tools only; expected null"))
+        }
+        (true, None) => Err(fields.error(
+            "subprocess",
+            "a Subprocess tool names its worker; expected {\"worker_id\": NAME}",
+        )),
+        (true, Some(value)) => {
+            let mut inner = Fields::of(value, "/subprocess")?;
+            let id = inner.text("worker_id")?;
+            let id = id
+                .parse()
+                .map_err(|error: crate::InvalidId| inner.error("worker_id", error.to_string()))?;
+            inner.finish()?;
+            Ok(Some(id))
+        }
+    }
 }
 
 fn stdin_mode(fields: &mut Fields) -> Result<StdinMode, FieldError> {

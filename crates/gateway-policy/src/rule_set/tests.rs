@@ -47,6 +47,7 @@ fn policy_text() -> impl Strategy<Value = String> {
         4 => (select(TOOL_CONDITIONS.as_slice()), Just("execute")),
         2 => (select(TOOL_CONDITIONS.as_slice()), Just("list")),
         1 => (Just("context.enforceable"), Just("register")),
+        1 => (Just("context.names_secrets"), Just("register")),
         1 => (select(TOOL_CONDITIONS.as_slice()), Just("register")),
     ];
     (0..5_u8, select(PRINCIPALS.as_slice()), resource, body).prop_map(
@@ -77,7 +78,7 @@ fn asked() -> impl Strategy<Value = Asked> {
         3 => prop::option::of(tier()).prop_map(Verb::Execute),
         1 => Just(Verb::List),
         1 => Just(Verb::Remove),
-        1 => any::<bool>().prop_map(|is_enforceable| Verb::Register { is_enforceable }),
+        1 => any::<(bool, bool)>().prop_map(|(is_enforceable, names_secrets)| Verb::Register { is_enforceable, names_secrets }),
     ];
     let paths = prop::collection::btree_set(select(["/p0", "/p1"].as_slice()), 0..3);
     (

@@ -35,6 +35,7 @@ pub(crate) enum Verb {
     List,
     Register {
         is_enforceable: bool,
+        names_secrets: bool,
     },
     Remove,
 }
@@ -75,8 +76,12 @@ impl Asked {
                 }),
                 Verb::List => Action::List,
                 Verb::Remove => Action::Remove,
-                Verb::Register { is_enforceable } => {
-                    Action::Register(RegisterContext { replaces: false, is_enforceable })
+                Verb::Register { is_enforceable, names_secrets } => {
+                    Action::Register(RegisterContext {
+                        replaces: false,
+                        is_enforceable,
+                        names_secrets,
+                    })
                 }
             },
             tool: ToolFacts {

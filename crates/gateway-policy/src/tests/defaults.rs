@@ -9,8 +9,9 @@ use SafetyTier::{T0, T1, T2, T3, T4};
 
 const EXECUTE: Verb = Verb::Execute(None);
 const LIST: Verb = Verb::List;
-const REGISTER: Verb = Verb::Register { is_enforceable: true };
-const REGISTER_UNENFORCEABLE: Verb = Verb::Register { is_enforceable: false };
+const REGISTER: Verb = Verb::Register { is_enforceable: true, names_secrets: false };
+const REGISTER_UNENFORCEABLE: Verb = Verb::Register { is_enforceable: false, names_secrets: false };
+const REGISTER_WITH_SECRET: Verb = Verb::Register { is_enforceable: true, names_secrets: true };
 
 #[track_caller]
 fn check_with(home: &[(&str, &str)], asked: &Asked, effect: Effect, rule: &str) {
@@ -58,6 +59,8 @@ fn registration_is_decided_by_principal_tier_and_limits() {
         check(Operator, REGISTER, tier, (Allow, "register.operator"));
         check(Operator, REGISTER_UNENFORCEABLE, tier, (Allow, "register.operator"));
         check(Local, REGISTER_UNENFORCEABLE, tier, (Deny, "default"));
+        check(Operator, REGISTER_WITH_SECRET, tier, (Allow, "register.operator"));
+        check(Local, REGISTER_WITH_SECRET, tier, (Deny, "default"));
     }
     for tier in [T0, T1, T2] {
         check(Local, REGISTER, tier, (Allow, "register.local"));

@@ -66,6 +66,62 @@ fn the_contracts_example_is_read_and_written_back_in_full() {
 }
 
 #[test]
+fn a_variable_may_name_a_secret_and_nothing_else_may() {
+    let mut body = seed();
+    body["env"] = json!({ "TOKEN": "secret:CRM", "HEADER": "Bearer secret:CRM", "MODE": "fast" });
+    let registration = RegisterTool::read(body.clone()).unwrap();
+    assert_eq!(registration.normalised["env"].as_object().unwrap().len(), 3);
+    assert_eq!(registration.process.environment["HEADER"].to_string(), "Bearer secret:CRM");
+    assert_eq!(RegisterTool::read(registration.normalised.clone()).unwrap(), registration);
+    check_refused(
+        "/env",
+        json!({ "ALLTERNIT_RUN_ID": "x" }),
+        "/env/ALLTERNIT_RUN_ID: is a variable",
+    );
+    check_refused("/env", json!({ "A": "secret:a/b" }), "/env/A: secret holds '/'");
+    check_refused("/env", json!({ "A": "secret:A and" }), "/env/A: a reference");
+    check_refused("/env", json!({ "A": 1 }), "/env/A: expected a string");
+    check_refused("/env", json!(["A=1"]), "/env: expected an object");
+    check_refused("/args", json!(["-t", "--token=secret:CRM"]), "/args/1: names a secret");
+    check_refused("/command", json!("secret:CRM"), "/command: names a secret");
+    body["tool_type"] = json!("Sdk");
+    body["command"] = json!("");
+    let error = RegisterTool::read(body).unwrap_err().to_string();
+    assert!(error.contains("/env: belongs to Local tools only"), "{error}");
+}
+
+#[test]
+fn a_subprocess_tool_names_its_worker_and_nothing_else() {
+    let mut body = seed();
+    body["tool_type"] = json!("Subprocess");
+    body["command"] = json!("");
+    body["subprocess"] = json!({ "worker_id": "report.writer" });
+    let registration = RegisterTool::read(body.clone()).unwrap();
+    assert_eq!(registration.worker, Some("report.writer".parse().unwrap()));
+    assert_eq!(registration.normalised["subprocess"], body["subprocess"]);
+    assert_eq!(RegisterTool::read(registration.normalised.clone()).unwrap(), registration);
+    for (field, value, expected) in [
+        ("subprocess", Value::Null, "/subprocess: a Subprocess tool names its worker"),
+        ("subprocess", json!("report"), "/subprocess: expected an object"),
+        ("subprocess", json!({}), "/subprocess/worker_id: is required"),
+        ("subprocess", json!({ "worker_id": "a/b" }), "/subprocess/worker_id: worker_id holds"),
+        ("subprocess", json!({ "worker_id": "a", "command": "b" }), "/subprocess/command: unknown"),
+        ("command", json!("echo"), "/command: belongs to Local tools only"),
+        ("stdin", json!("json"), "/stdin: belongs to Local tools only"),
+    ] {
+        let mut body = body.clone();
+        body[field] = value;
+        let error = RegisterTool::read(body).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    check_refused(
+        "/subprocess",
+        json!({ "worker_id": "a" }),
+        "/subprocess: belongs to Subprocess tools only",
+    );
+}
+
+#[test]
 fn each_fault_names_its_field_and_what_was_expected() {
     check_refused("/id", json!("a/b"), "/id: tool_id holds '/'");
     check_refused("/id", json!(""), "/id: tool_id is empty");
