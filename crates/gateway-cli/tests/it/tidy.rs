@@ -196,7 +196,7 @@ fn every_dependency_has_a_permissive_licence() {
         "Apache-2.0 WITH LLVM-exception",
     ];
     let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--locked", "--offline"])
+        .args(["metadata", "--format-version", "1", "--locked"])
         .current_dir(root())
         .output()
         .unwrap();
