@@ -190,13 +190,14 @@ async fn open(
         readable: Vec::new(),
         home: home.to_owned(),
     };
+    let egress = Arc::new(Egress::open(egress).unwrap());
     let parts = GatewayParts {
         ledger,
         policy: Arc::new(Policy::load(PolicyOptions { directory: None }).unwrap()),
-        sandbox: Sandbox::probe(sandbox).await,
+        sandbox: Sandbox::probe(sandbox).await.with_egress(Arc::clone(&egress)),
         clock,
         local: gateway_adapters::local(),
-        http: gateway_adapters::http(Egress::open(egress).unwrap()),
+        http: gateway_adapters::http(egress),
         sdk: Arc::new(SdkAdapter::with_builtins()),
     };
     let granted = |&(name, host, is_writable): &(&str, &Path, bool)| Workspace {
