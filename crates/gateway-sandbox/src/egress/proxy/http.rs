@@ -53,6 +53,7 @@ pub(super) async fn serve(proxy: &Arc<Proxy>, stream: Watched) -> io::Result<()>
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
         .max_buf_size(MAX_HEAD_BYTES)
+        .max_header_size(MAX_HEAD_BYTES)
         .max_headers(MAX_HEADERS)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades()

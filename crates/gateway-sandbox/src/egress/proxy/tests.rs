@@ -59,7 +59,6 @@ impl Place {
         )]
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         stream.write_all(bytes).await.unwrap();
-        stream.shutdown().await.unwrap();
         let mut answer = Vec::new();
         // A proxy that refuses may reset the connection instead of reading what is left.
         drop(stream.read_to_end(&mut answer).await);
@@ -97,7 +96,7 @@ async fn a_request_is_passed_on_without_what_is_for_the_proxy() {
     let answer = place
         .ask(&format!(
             "GET http://me:secret@one.test:{port}/a?b=c HTTP/1.1\r\nHost: elsewhere.test\r\nProxy-Connection: keep-alive\r\n\
-             Proxy-Authorization: Basic x\r\nConnection: x-private\r\nX-Private: 1\r\nX-Kept: 1\r\n\r\n"
+             Proxy-Authorization: Basic x\r\nConnection: close, x-private\r\nX-Private: 1\r\nX-Kept: 1\r\n\r\n"
         ))
         .await
         .to_lowercase();
@@ -116,8 +115,10 @@ async fn requests_on_one_connection_go_each_to_its_own_host() {
     let place = Place::new().await;
     let [one, two] = place.ports;
     let targets = [format!("one.test:{one}"), format!("two.test:{two}"), "three.test".to_owned()];
-    let requests =
-        targets.each_ref().map(|host| format!("GET http://{host}/ HTTP/1.1\r\nHost: x\r\n\r\n"));
+    let requests = targets.each_ref().map(|host| {
+        let last = if host == "three.test" { "Connection: close\r\n" } else { "" };
+        format!("GET http://{host}/ HTTP/1.1\r\nHost: x\r\n{last}\r\n")
+    });
     let answer = place.ask(&requests.concat()).await;
     let positions = [
         answer.find(&format!("host: one.test:{one}")),
@@ -137,10 +138,16 @@ async fn what_is_no_request_for_a_proxy_is_refused() {
     let endless = format!("GET http://one.test/ HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(100_000));
     let many = format!("GET http://one.test/ HTTP/1.1\r\n{}\r\n", "X: 1\r\n".repeat(200));
     for (request, expected) in [
-        ("GET / HTTP/1.1\r\nHost: one.test\r\n\r\n", "400 Bad Request"),
-        ("GET https://one.test/ HTTP/1.1\r\nHost: one.test\r\n\r\n", "400 Bad Request"),
-        ("CONNECT one.test HTTP/1.1\r\nHost: one.test\r\n\r\n", "400 Bad Request"),
-        ("GET http://a..b/ HTTP/1.1\r\nHost: x\r\n\r\n", "403 Forbidden"),
+        ("GET / HTTP/1.1\r\nHost: one.test\r\nConnection: close\r\n\r\n", "400 Bad Request"),
+        (
+            "GET https://one.test/ HTTP/1.1\r\nHost: one.test\r\nConnection: close\r\n\r\n",
+            "400 Bad Request",
+        ),
+        (
+            "CONNECT one.test HTTP/1.1\r\nHost: one.test\r\nConnection: close\r\n\r\n",
+            "400 Bad Request",
+        ),
+        ("GET http://a..b/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "403 Forbidden"),
         ("\x16\x03\x01\x02\0\x01\r\n\r\n", "400 Bad Request"),
         (&endless, "431 Request Header Fields Too Large"),
         (&many, "431 Request Header Fields Too Large"),
