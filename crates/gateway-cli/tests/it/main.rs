@@ -14,5 +14,6 @@ mod fuzzed;
 mod gateway;
 mod http_tools;
 mod kill;
+mod networked_commands;
 mod seed_session;
 mod tidy;

@@ -264,7 +264,7 @@ async fn addresses_within_are_denied_in_every_spelling() {
     let expected = hosts.map(|host| if host == "localhost" { "502" } else { "403" });
     assert_eq!(stdout(&finished), expected.join("\n") + "\n", "{}", describe(&finished));
     let used = used(&finished);
-    assert_eq!(used["rule"], "any public host");
+    assert_eq!(used["rule"], json!(["any public host"]));
     let denied = used["denied"].as_array().unwrap();
     let at = |host: &str| denied.iter().find(|row| row["host"] == host).unwrap_or(&Value::Null);
     assert_eq!(at("metadata.test:80")["reason"], "not_public", "{used}");

@@ -189,15 +189,22 @@ async fn socks_answers_by_its_codes() {
 
 #[test]
 fn what_is_told_is_bounded() {
-    let mut used = ProxyUse::under(&HostRules::Any);
+    let hosts = (0..256).map(|number| format!("host-{number}.test:443")).collect();
+    let rules = HostRules::of(&NetworkLimit::DomainAllowlist(hosts)).unwrap();
+    let mut used = ProxyUse::under(&rules);
+    let address = SocketAddr::from(([192, 0, 2, 1], 443));
     for number in 0..1_000 {
-        used.denied(&format!("host-{number}.test:443"), Denied::NotListed);
+        used.denied(&format!("{}-{number}.test:443", "x".repeat(200)), Denied::NotPublic(address));
+        used.reached(&format!("host-{number}.test:443"), address);
         used.failed("same.test:443");
     }
     let told = used.to_json();
-    assert_eq!(told["denied"].as_array().unwrap().len(), 32);
+    assert!(told.to_string().len() < 3 << 10, "{told}");
+    let count = |kind: &str| told[kind].as_array().unwrap().len() as u64;
+    assert!(count("rule") > 10 && count("reached") > 5 && count("denied") > 1, "{told}");
     assert_eq!(told["failed"], json!([{ "host": "same.test:443", "count": 1_000 }]));
-    assert_eq!(told["others"], 968);
+    assert_eq!(told["other_rules"], 256 - count("rule"));
+    assert_eq!(told["others"], 2_000 - count("reached") - count("denied"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,10 +4,14 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use gateway_model::{HostRules, bounded_text};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Hosts of each kind that are told by name; of others it is told how many connections there were.
 const MAX_HOSTS: usize = 32;
+/// Bytes of a receipt's record for the rule, for hosts reached or denied each, and for the others.
+const MAX_RULE_BYTES: usize = 512;
+const MAX_ROWS_BYTES: usize = 1_024;
+const MAX_FAILED_BYTES: usize = 384;
 /// Bytes of a host's name that are told.
 const MAX_NAME_BYTES: usize = 300;
 
@@ -25,7 +29,7 @@ pub(super) enum Denied {
 /// Whom a call reached, whom it was denied, and whom it could not reach.
 #[derive(Debug, Clone)]
 pub(crate) struct ProxyUse {
-    rule: Value,
+    rule: Vec<String>,
     reached: Hosts,
     denied: Hosts,
     failed: Hosts,
@@ -42,11 +46,9 @@ struct Hosts {
 impl ProxyUse {
     pub(super) fn under(rules: &HostRules) -> Self {
         let rule = match rules {
-            HostRules::Nothing => json!([]),
-            HostRules::Listed(patterns) => {
-                patterns.iter().map(|pattern| Value::from(pattern.to_string())).collect()
-            }
-            HostRules::Any => json!("any public host"),
+            HostRules::Nothing => Vec::new(),
+            HostRules::Listed(patterns) => patterns.iter().map(ToString::to_string).collect(),
+            HostRules::Any => vec!["any public host".to_owned()],
         };
         let (reached, denied, failed) = (Hosts::default(), Hosts::default(), Hosts::default());
         Self { rule, reached, denied, failed }
@@ -73,20 +75,36 @@ impl ProxyUse {
         self.failed.count(host, || json!({}));
     }
 
-    /// Returns it as it stands in receipts.
+    /// Returns it as it stands in receipts, in at most 3 KiB.
     pub(crate) fn to_json(&self) -> Value {
-        let mut document = json!({
-            "rule": self.rule,
-            "reached": self.reached.to_json(),
-            "denied": self.denied.to_json(),
-            "failed": self.failed.to_json(),
-        });
-        let others = self.reached.others + self.denied.others + self.failed.others;
-        if let (true, Some(fields)) = (others > 0, document.as_object_mut()) {
-            fields.insert("others".to_owned(), others.into());
+        let (rule, rules_left) =
+            within(MAX_RULE_BYTES, self.rule.iter().map(|entry| entry.as_str().into()));
+        let kinds = [
+            ("reached", &self.reached, MAX_ROWS_BYTES),
+            ("denied", &self.denied, MAX_ROWS_BYTES),
+            ("failed", &self.failed, MAX_FAILED_BYTES),
+        ];
+        let mut document = Map::from_iter([("rule".to_owned(), rule.into())]);
+        let mut others = 0;
+        for (name, hosts, most_bytes) in kinds {
+            let (rows, left) = hosts.rows(most_bytes);
+            document.insert(name.to_owned(), rows.into());
+            others += left;
         }
-        document
+        let left = [("other_rules", rules_left.len() as u64), ("others", others)];
+        let left = left.into_iter().filter(|(_, count)| *count > 0);
+        document.extend(left.map(|(name, count)| (name.to_owned(), count.into())));
+        document.into()
     }
+}
+
+/// Splits values into those whose JSON fits, and those from the first that does not.
+fn within(most_bytes: usize, values: impl Iterator<Item = Value>) -> (Vec<Value>, Vec<Value>) {
+    let mut bytes = 0;
+    values.partition(|value| {
+        bytes += value.to_string().len() + 1;
+        bytes <= most_bytes
+    })
 }
 
 impl Hosts {
@@ -105,7 +123,8 @@ impl Hosts {
         true
     }
 
-    fn to_json(&self) -> Value {
+    /// Returns a row for each host that fits, and how many connections the others had.
+    fn rows(&self, most_bytes: usize) -> (Vec<Value>, u64) {
         let rows = self.named.iter().map(|(host, (count, said))| {
             let mut row = json!({ "host": host, "count": count });
             if let (Some(row), Some(said)) = (row.as_object_mut(), said.as_object()) {
@@ -113,6 +132,8 @@ impl Hosts {
             }
             row
         });
-        rows.collect()
+        let (rows, left) = within(most_bytes, rows);
+        let left = left.iter().filter_map(|row| row.get("count")?.as_u64()).sum::<u64>();
+        (rows, self.others + left)
     }
 }
