@@ -81,14 +81,15 @@ async fn open(home: &Path) -> Result<ToolGateway, Failure> {
         readable: Vec::new(),
         home: home.to_owned(),
     };
+    let egress = Arc::new(Egress::open(EgressOptions::public_internet())?);
     let parts = GatewayParts {
         ledger,
         policy: Arc::new(Policy::load(PolicyOptions { directory: None })?),
-        sandbox: Sandbox::probe(sandbox).await,
+        sandbox: Sandbox::probe(sandbox).await.with_egress(Arc::clone(&egress)),
         clock,
         secrets: SecretSource::none(),
         local: gateway_adapters::local(),
-        http: gateway_adapters::http(Egress::open(EgressOptions::public_internet())?),
+        http: gateway_adapters::http(egress),
         sdk: Arc::new(SdkAdapter::with_builtins().with("greet", greet)),
         subprocess: gateway_adapters::subprocess(WorkerRegistry::default()),
     };

@@ -31,8 +31,8 @@ pub fn local() -> Arc<dyn Adapter> {
 }
 
 /// Returns the adapter of Http tools, whose requests go out by this way.
-pub fn http(egress: Egress) -> Arc<dyn Adapter> {
-    Arc::new(HttpAdapter::new(Arc::new(egress)))
+pub fn http(egress: impl Into<Arc<Egress>>) -> Arc<dyn Adapter> {
+    Arc::new(HttpAdapter::new(egress.into()))
 }
 
 /// Returns the adapter of Sdk tools, with the executors of the built-in ones.

@@ -79,10 +79,11 @@ pub(crate) async fn open(config: &Config) -> Result<Assembly, Failure> {
     let address = listener.local_addr().map_err(unstartable)?;
     let policy = load_policy(&home)?;
     let (ledger, report) = open_ledger(config, &home).await?;
-    let sandbox = probe_sandbox(config, &home).await;
+    let egress = Arc::new(open_egress(config)?);
+    let sandbox = Sandbox::probe(sandbox_options(config, &home)).await;
     let state = sandbox.state().clone();
-    let gateway =
-        open_gateway(config, &home, &workspaces, (ledger, Arc::clone(&policy), sandbox)).await?;
+    let opened = (ledger, Arc::clone(&policy), sandbox, egress);
+    let gateway = open_gateway(config, &home, &workspaces, opened).await?;
     let tools = gateway.tools(Principal::Operator);
     let built_in =
         tools.iter().filter(|tool| tool.definition.source == ToolSource::Builtin).count();
@@ -157,10 +158,6 @@ async fn open_ledger(config: &Config, home: &Path) -> Result<(Ledger, OpenReport
     opening.await.map_err(unstartable)?.map_err(unstartable)
 }
 
-async fn probe_sandbox(config: &Config, home: &Path) -> Sandbox {
-    Sandbox::probe(sandbox_options(config, home)).await
-}
-
 /// Returns how the sandbox of a home is set up.
 pub(crate) fn sandbox_options(config: &Config, home: &Path) -> SandboxOptions {
     SandboxOptions {
@@ -181,16 +178,16 @@ async fn open_gateway(
     config: &Config,
     home: &Path,
     workspaces: &[Workspace],
-    (ledger, policy, sandbox): (Ledger, Arc<Policy>, Sandbox),
+    (ledger, policy, sandbox, egress): (Ledger, Arc<Policy>, Sandbox, Arc<Egress>),
 ) -> Result<ToolGateway, Failure> {
     let parts = GatewayParts {
         ledger,
         policy,
-        sandbox,
+        sandbox: sandbox.with_egress(Arc::clone(&egress)),
         clock: Arc::new(SystemClock),
         secrets: SecretStore::of(home).into_source(),
         local: gateway_adapters::local(),
-        http: gateway_adapters::http(open_egress(config)?),
+        http: gateway_adapters::http(egress),
         sdk: gateway_adapters::sdk(),
         subprocess: gateway_adapters::subprocess(load_workers(config, home)?),
     };

@@ -180,6 +180,16 @@ impl FromStr for HostPattern {
     }
 }
 
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.hosts {
+            Hosts::Exactly(host) => host.fmt(f)?,
+            Hosts::Beneath(suffix) => write!(f, "*.{suffix}")?,
+        }
+        self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
+    }
+}
+
 /// Splits `HOST:PORT` or `HOST`; `None` where what follows the last colon is no port.
 pub(crate) fn split_port(text: &str) -> Option<(&str, Option<u16>)> {
     let after_address = text.rfind(']').map_or(0, |end| end + 1);

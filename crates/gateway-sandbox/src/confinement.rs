@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use gateway_model::RunId;
+use gateway_model::{HostRules, RunId};
 
 /// How the sandbox is set up.
 #[derive(Debug, Clone)]
@@ -25,6 +25,8 @@ pub struct Confinement {
     pub run: Option<RunDirectory>,
     /// Granted workspaces, in order.
     pub workspaces: Vec<WorkspaceMount>,
+    /// The hosts that the call's processes reach, through the gateway's proxy alone.
+    pub network: HostRules,
     /// What the call may use.
     pub limits: Limits,
 }

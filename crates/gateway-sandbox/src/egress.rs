@@ -6,6 +6,8 @@
 
 mod address;
 mod http;
+#[cfg(can_confine)]
+mod proxy;
 mod resolver;
 mod tls;
 
@@ -22,6 +24,8 @@ use tokio::time::{Instant, timeout_at};
 
 pub use address::{AddressRule, InvalidAddressRule};
 pub use http::{Hop, HttpBounds, HttpError, HttpPhase, HttpProgress, HttpRequest, HttpResponse};
+#[cfg(can_confine)]
+pub(crate) use proxy::{MAX_CONNECTIONS, Proxy, ProxyUse};
 pub use resolver::{Resolve, Resolving, SystemResolver};
 pub use tls::TrustError;
 

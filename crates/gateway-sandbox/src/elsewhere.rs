@@ -4,11 +4,13 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use gateway_model::RunId;
 use tokio_util::sync::CancellationToken;
 
 use crate::confinement::{Confinement, SandboxOptions};
+use crate::egress::Egress;
 use crate::file::{FileError, FileKind, Metadata};
 use crate::launch::LaunchError;
 use crate::outcome::Finished;
@@ -37,6 +39,12 @@ impl Sandbox {
                 ],
             }),
         }
+    }
+
+    /// Returns itself: no call is started here, so none needs a way out.
+    #[must_use]
+    pub fn with_egress(self, _egress: Arc<Egress>) -> Self {
+        self
     }
 
     /// Returns what confines processes.

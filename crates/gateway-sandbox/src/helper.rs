@@ -15,6 +15,7 @@ mod canary;
 mod failure;
 mod init;
 mod landlock;
+mod network;
 mod owners;
 mod root;
 mod seccomp;
@@ -35,6 +36,8 @@ use crate::sys::process;
 const SPEC_FD: i32 = 3;
 const STATUS_FD: i32 = 4;
 const LIFELINE_FD: i32 = 5;
+/// Only where the call has a way out.
+const CHANNEL_FD: i32 = 6;
 
 /// The user and group that a root gateway's tools run as, within reach of a container's map.
 ///
@@ -58,6 +61,8 @@ struct Order {
     group: u32,
     /// The gateway is root, so the tool must become somebody else.
     is_root: bool,
+    /// Where the listener of the call's way out is handed to the gateway.
+    channel: Option<OwnedFd>,
 }
 
 /// Runs the helper, where the program was started with [`crate::HELPER_ARGUMENT`].
@@ -95,8 +100,9 @@ impl Status {
 
 /// The helper itself: starts the init in its namespaces, and waits for it.
 fn supervise(order: File, status: &mut Status, lifeline: &OwnedFd) -> Result<(), Failure> {
-    process::close_from(LIFELINE_FD + 1).stage("close foreign descriptors")?;
     let order = read_order(order)?;
+    let last = if order.channel.is_some() { CHANNEL_FD } else { LIFELINE_FD };
+    process::close_from(last + 1).stage("close foreign descriptors")?;
     let owners = if order.is_root {
         owners::Owners::make(&order.spec.bindings, UNPRIVILEGED)?
     } else {
@@ -137,7 +143,13 @@ fn read_order(mut file: File) -> Result<Order, Failure> {
     let (user, group) = process::effective_ids();
     let is_root = user == 0 && spec.is_confined;
     let (user, group) = if is_root { (UNPRIVILEGED, UNPRIVILEGED) } else { (user, group) };
-    Ok(Order { spec, texts, user, group, is_root })
+    let channel = if spec.has_proxy {
+        let missing = || std::io::Error::from_raw_os_error(libc::EBADF);
+        Some(process::inherited(CHANNEL_FD).ok_or_else(missing).stage("find the way out")?)
+    } else {
+        None
+    };
+    Ok(Order { spec, texts, user, group, is_root, channel })
 }
 
 /// Maps this process's user and group onto themselves, in its new user namespace.

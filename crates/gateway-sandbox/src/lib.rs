@@ -42,6 +42,8 @@ mod space;
 mod spec;
 #[cfg(can_confine)]
 mod sys;
+#[cfg(can_confine)]
+mod way_out;
 
 pub use confinement::{Confinement, Limits, RunDirectory, SandboxOptions, WorkspaceMount};
 pub use egress::{

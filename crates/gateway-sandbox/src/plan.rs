@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use gateway_model::HostRules;
+
 use crate::confinement::{Confinement, Limits, SandboxOptions};
 use crate::launch::LaunchError;
 use crate::program::{Program, in_home, is_in_home};
@@ -33,6 +35,7 @@ pub(crate) fn for_program(
         let cwd = host_directory(confinement, &program.cwd);
         return Ok(Spec {
             is_confined: false,
+            has_proxy: false,
             bindings: Vec::new(),
             hidden: Vec::new(),
             limits,
@@ -43,7 +46,14 @@ pub(crate) fn for_program(
     bindings.extend(program_bindings(&program.path, &bindings)?);
     bindings.extend(directories(confinement)?);
     let hidden = hidden(options, confinement, &bindings)?;
-    Ok(Spec { is_confined: true, bindings, hidden, limits, task: task(program.cwd.clone()) })
+    Ok(Spec {
+        is_confined: true,
+        has_proxy: confinement.network != HostRules::Nothing,
+        bindings,
+        hidden,
+        limits,
+        task: task(program.cwd.clone()),
+    })
 }
 
 /// Returns the helper's order for the start-up's check.
@@ -65,9 +75,15 @@ pub(crate) fn for_canary(
         secret: real_home(options),
         writable: run.map(|_shown| SEEN_AS.into()),
     };
-    let none = Confinement { run: None, workspaces: Vec::new(), limits: Limits::default() };
+    let none = Confinement {
+        run: None,
+        workspaces: Vec::new(),
+        network: HostRules::Nothing,
+        limits: Limits::default(),
+    };
     let hidden = hidden(options, &none, &bindings)?;
-    Ok(Spec { is_confined: true, bindings, hidden, limits: process_limits(&none.limits), task })
+    let limits = process_limits(&none.limits);
+    Ok(Spec { is_confined: true, has_proxy: false, bindings, hidden, limits, task })
 }
 
 /// Without a root of its own a process starts in the host's directory of that name.

@@ -6,6 +6,7 @@ use gateway_model::SandboxTier;
 use serde_json::json;
 
 use crate::confinement::Limits;
+use crate::egress::ProxyUse;
 use crate::outcome::SandboxProfile;
 
 impl SandboxProfile {
@@ -14,8 +15,12 @@ impl SandboxProfile {
     }
 
     /// The profile of a run whose set-up ended before its program began has no version.
-    pub(crate) fn namespaces(set_up: Option<SetUp>, limits: &Limits) -> Self {
-        let document = json!({
+    pub(crate) fn namespaces(
+        set_up: Option<SetUp>,
+        limits: &Limits,
+        network: Option<&ProxyUse>,
+    ) -> Self {
+        let mut document = json!({
             "tier": SandboxTier::Namespaces.as_str(),
             "landlock_abi": set_up.map(|set_up| set_up.landlock_abi),
             "seccomp": "v1",
@@ -23,7 +28,7 @@ impl SandboxProfile {
             "pidns": true,
             "proc": "fresh",
             "user": set_up.map(|set_up| if set_up.is_root { "dedicated" } else { "own" }),
-            "network": "none",
+            "network": if network.is_some() { "proxy" } else { "none" },
             "limits": {
                 "wall_ms": millis(limits.wall),
                 "cpu": limits.cpu.map(|cpu| json!({ "ms": millis(cpu), "by": "rlimit_cpu+sum" })),
@@ -36,6 +41,9 @@ impl SandboxProfile {
                 "stderr_bytes": limits.stderr_bytes,
             },
         });
+        if let (Some(network), Some(fields)) = (network, document.as_object_mut()) {
+            fields.insert("proxy".to_owned(), network.to_json());
+        }
         Self { document }
     }
 }

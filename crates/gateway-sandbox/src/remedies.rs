@@ -9,6 +9,19 @@ impl Unavailable {
     pub(crate) fn on_this_machine(missing: String, advice: Option<String>) -> Self {
         Self { missing, remedies: remedies(advice, &Machine::look()) }
     }
+
+    /// Says that a tool that reaches hosts cannot be held to them without the sandbox.
+    pub(crate) fn for_hosts() -> Self {
+        Self {
+            missing: "a tool that reaches hosts runs only in the sandbox with the gateway's proxy as its one way out, \
+                      and this gateway runs without"
+                .to_owned(),
+            remedies: vec![
+                "start the gateway without --sandbox off (sandbox.mode = \"enforce\")".to_owned(),
+                "register the tool with resource_limits.network = \"None\"".to_owned(),
+            ],
+        }
+    }
 }
 
 /// What of this machine decides between remedies.

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::future::Future;
 use std::io::{self, Seek as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,16 +15,19 @@ use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::pipe;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::HELPER_ARGUMENT;
 use crate::confinement::Limits;
+use crate::egress::Proxy;
 use crate::helper::STOP_POLITELY;
 use crate::launch::LaunchError;
 use crate::outcome::{Captured, StoppedBy};
 use crate::spec::Report;
 use crate::sys::spawn::{self, Spawned};
+use crate::way_out;
 
 /// A stream is read on past what is kept, so that the program does not stall; up to here.
 const FLOOD_FACTOR: u64 = 8;
@@ -47,6 +51,8 @@ pub(crate) struct Start<'a> {
     pub(crate) order: &'a [u8],
     pub(crate) stdin: &'a [u8],
     pub(crate) limits: &'a Limits,
+    /// What the call reaches the network by, if at all.
+    pub(crate) proxy: Option<&'a Arc<Proxy>>,
 }
 
 /// Starts the helper and hears it to its end.
@@ -58,7 +64,7 @@ pub(crate) async fn run(
     cancel: &CancellationToken,
 ) -> Result<Heard, LaunchError> {
     children.reap();
-    let spawned = spawn_helper(start.helper, start.order, !start.stdin.is_empty());
+    let spawned = spawn_helper(&start);
     let spawned = spawned.map_err(LaunchError::Helper)?;
     attend(spawned, &start, children, cancel).await.map_err(LaunchError::Lost)
 }
@@ -73,7 +79,7 @@ async fn attend(
     let Start { stdin, limits, .. } = *start;
     let started = Instant::now();
     let process = Child { process: process.watch()?, children: Arc::clone(children) };
-    let Ends { stdin: stdin_pipe, stdout, stderr, status, lifeline } = ends;
+    let Ends { stdin: stdin_pipe, stdout, stderr, status, lifeline, channel } = ends;
     let mut stdout = Stream::new(stdout, limits.stdout_bytes);
     let mut stderr = Stream::new(stderr, limits.stderr_bytes);
     let mut status = Stream::new(status, MAX_REPORT_BYTES);
@@ -87,7 +93,13 @@ async fn attend(
         )
     };
     let stopping = stop_in_time(&process.process, lifeline, limits, (cancel, &flood));
-    let stopped_by = hear(streams, stopping).await?;
+    // Dropped with this future, and with it every connection of the call.
+    let mut connections = JoinSet::new();
+    let stopped_by = tokio::select! {
+        stopped_by = hear(streams, stopping) => stopped_by?,
+        never = way_out::serve(start.proxy.zip(channel), &mut connections) => match never {},
+    };
+    connections.shutdown().await;
     let reports = status.captured.bytes.split(|byte| *byte == b'\n');
     Ok(Heard {
         reports: reports.filter_map(|line| serde_json::from_slice(line).ok()).collect(),
@@ -127,19 +139,22 @@ struct Ends {
     stderr: pipe::Receiver,
     status: pipe::Receiver,
     lifeline: File,
+    channel: Option<UnixStream>,
 }
 
-fn spawn_helper(helper: &Path, order: &[u8], has_stdin: bool) -> io::Result<(Spawned, Ends)> {
+fn spawn_helper(start: &Start<'_>) -> io::Result<(Spawned, Ends)> {
+    let Start { helper, order, stdin, proxy, .. } = *start;
     let mut file = File::from(rustix::fs::memfd_create("allternit-order", MemfdFlags::CLOEXEC)?);
     file.write_all(order)?;
     file.rewind()?;
     let ends = || pipe_with(PipeFlags::CLOEXEC);
-    let (stdin_read, stdin_write) = if has_stdin {
+    let (stdin_read, stdin_write) = if stdin.is_empty() {
+        (File::open("/dev/null")?.into(), None)
+    } else {
         let (read, write) = ends()?;
         (read, Some(write))
-    } else {
-        (File::open("/dev/null")?.into(), None)
     };
+    let (channel, channel_of_helper) = proxy.map(|_proxy| UnixStream::pair()).transpose()?.unzip();
     let ((stdout_read, stdout_write), (stderr_read, stderr_write)) = (ends()?, ends()?);
     let ((status_read, status_write), (lifeline_read, lifeline_write)) = (ends()?, ends()?);
     let ends = Ends {
@@ -148,9 +163,11 @@ fn spawn_helper(helper: &Path, order: &[u8], has_stdin: bool) -> io::Result<(Spa
         stderr: pipe::Receiver::from_owned_fd(stderr_read)?,
         status: pipe::Receiver::from_owned_fd(status_read)?,
         lifeline: lifeline_write.into(),
+        channel,
     };
-    let fds =
+    let mut fds =
         vec![stdin_read, stdout_write, stderr_write, file.into(), status_write, lifeline_read];
+    fds.extend(channel_of_helper.map(OwnedFd::from));
     let process = spawn::spawn(helper.as_os_str(), &[HELPER_ARGUMENT.as_ref()], fds)?;
     Ok((process, ends))
 }

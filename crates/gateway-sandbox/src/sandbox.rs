@@ -7,10 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use gateway_model::SandboxTier;
+use gateway_model::{HostRules, SandboxTier};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::confinement::{Confinement, Limits, SandboxOptions};
+use crate::egress::{Egress, MAX_CONNECTIONS, Proxy, ProxyUse};
 use crate::launch::LaunchError;
 use crate::outcome::{Exit, Finished, SandboxProfile, StoppedBy, Usage};
 use crate::pinned::PinnedPrograms;
@@ -21,6 +24,7 @@ use crate::repository::AbsentParts;
 use crate::run::{self, Children, Heard, Start};
 use crate::spec::{self, FileIdentity, Report, Spec, Used};
 use crate::state::{SandboxState, Unavailable};
+use crate::way_out;
 
 /// Starts programs in confinement.
 #[derive(Debug)]
@@ -29,6 +33,9 @@ pub struct Sandbox {
     options: SandboxOptions,
     pinned: PinnedPrograms,
     children: Arc<Children>,
+    egress: Option<Arc<Egress>>,
+    /// Connections of all calls together; each holds two open files.
+    connections: Arc<Semaphore>,
 }
 
 impl Sandbox {
@@ -45,7 +52,20 @@ impl Sandbox {
         } else {
             SandboxState::Off
         };
-        Self { state, options, pinned: PinnedPrograms::default(), children }
+        Self {
+            state,
+            options,
+            pinned: PinnedPrograms::default(),
+            children,
+            egress: None,
+            connections: Arc::new(Semaphore::new(max_connections())),
+        }
+    }
+
+    /// Gives calls whose confinement names hosts a way out; without it they are refused.
+    #[must_use]
+    pub fn with_egress(self, egress: Arc<Egress>) -> Self {
+        Self { egress: Some(egress), ..self }
     }
 
     /// Returns what confines processes.
@@ -86,11 +106,15 @@ impl Sandbox {
         if let SandboxState::Unavailable(unavailable) = &self.state {
             return Err(LaunchError::Unavailable(unavailable.clone()));
         }
+        let proxy = self.proxy(confinement)?;
         let identity = self.check_digest(program).await?;
         let spec = plan::for_program(&self.options, program, identity, confinement)?;
         let args = program.args.iter().map(|arg| arg.as_bytes());
-        let env: Vec<String> =
-            program.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let mut env = program.env.clone();
+        if proxy.is_some() {
+            env.extend(way_out::environment());
+        }
+        let env: Vec<String> = env.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let texts = args.chain(env.iter().map(String::as_bytes));
         let order = spec::encode(&spec, texts).map_err(|error| LaunchError::Step {
             stage: "describe the program to the sandbox".to_owned(),
@@ -102,10 +126,31 @@ impl Sandbox {
             order: &order,
             stdin: &program.stdin,
             limits: &confinement.limits,
+            proxy: proxy.as_ref(),
         };
         let _absent = AbsentParts::of(confinement);
         let heard = run::run(start, &self.children, cancel).await?;
-        Ending::read(heard.reports.iter(), &program.path)?.finish(heard, &spec, &confinement.limits)
+        let mut ending = Ending::read(heard.reports.iter(), &program.path)?;
+        ending.network = proxy.map(|proxy| proxy.used());
+        ending.finish(heard, &spec, &confinement.limits)
+    }
+
+    /// Returns the way out of a call that has one.
+    fn proxy(&self, confinement: &Confinement) -> Result<Option<Arc<Proxy>>, LaunchError> {
+        if confinement.network == HostRules::Nothing {
+            return Ok(None);
+        }
+        let (SandboxState::Enforced(_), Some(egress)) = (&self.state, &self.egress) else {
+            return Err(LaunchError::Unavailable(Unavailable::for_hosts()));
+        };
+        let deadline = Instant::now() + confinement.limits.wall + confinement.limits.grace;
+        let proxy = Proxy::new(
+            Arc::clone(egress),
+            confinement.network.clone(),
+            Arc::clone(&self.connections),
+            deadline,
+        );
+        Ok(Some(Arc::new(proxy)))
     }
 
     async fn check_digest(&self, program: &Program) -> Result<Option<FileIdentity>, LaunchError> {
@@ -119,6 +164,14 @@ impl Sandbox {
     }
 }
 
+/// Returns how many connections all calls may have: their two ends are a quarter of the files that
+/// this process may have open.
+fn max_connections() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let share = limit.map(|limit| usize::try_from(limit / 8).unwrap_or(usize::MAX));
+    share.map_or(MAX_CONNECTIONS, |share| share.clamp(1, MAX_CONNECTIONS))
+}
+
 /// What the reports of a run come to.
 #[derive(Default)]
 struct Ending {
@@ -127,6 +180,7 @@ struct Ending {
     exit: Option<Exit>,
     used: Option<Used>,
     total: Option<Used>,
+    network: Option<ProxyUse>,
 }
 
 impl Ending {
@@ -167,7 +221,7 @@ impl Ending {
     }
 
     fn finish(self, heard: Heard, spec: &Spec, limits: &Limits) -> Result<Finished, LaunchError> {
-        let Self { set_up, exit, used, total, .. } = self;
+        let Self { set_up, exit, used, total, network, .. } = self;
         if exit.is_none() && self.stopped_by.or(heard.stopped_by).is_none() {
             let silent = io::Error::other("it ended before the program did, and gave no reason");
             // The last word before a program is executed is that it is confined.
@@ -184,7 +238,7 @@ impl Ending {
         let cpu = used.map(|used| Duration::from_micros(used.cpu_micros));
         let stopped_by = self.stopped_by.or(heard.stopped_by).or(by_cpu(exit, cpu, limits));
         let profile = if spec.is_confined {
-            SandboxProfile::namespaces(set_up, limits)
+            SandboxProfile::namespaces(set_up, limits, network.as_ref())
         } else {
             SandboxProfile::off()
         };
@@ -219,7 +273,8 @@ async fn check(options: &SandboxOptions, children: &Arc<Children>) -> Result<(),
         .map_err(|error| unavailable(error.to_string(), None))?;
     let limits = Limits { wall: Duration::from_secs(10), ..Limits::default() };
     let order = spec::encode(&spec, []).map_err(|error| unavailable(error.to_string(), None))?;
-    let start = Start { helper: &options.helper, order: &order, stdin: &[], limits: &limits };
+    let start =
+        Start { helper: &options.helper, order: &order, stdin: &[], limits: &limits, proxy: None };
     let heard = run::run(start, children, &CancellationToken::new())
         .await
         .map_err(|error| unavailable(error.to_string(), None))?;

@@ -24,6 +24,8 @@ pub(crate) struct FileIdentity {
 pub(crate) struct Spec {
     /// False only where an operator switched the sandbox off.
     pub(crate) is_confined: bool,
+    /// The call has a way out: a listener on its own loopback, which the gateway serves.
+    pub(crate) has_proxy: bool,
     /// What of the host is seen besides the system's own directories, in order.
     pub(crate) bindings: Vec<Binding>,
     /// Directories, as the call sees them, that are covered by an empty one.
@@ -172,7 +174,14 @@ mod tests {
             cwd: "/".into(),
             argument_count: 2,
         };
-        Spec { is_confined: true, bindings: Vec::new(), hidden: Vec::new(), limits, task }
+        Spec {
+            is_confined: true,
+            has_proxy: false,
+            bindings: Vec::new(),
+            hidden: Vec::new(),
+            limits,
+            task,
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 pub(crate) mod file_user;
 pub(crate) mod mount;
+pub(crate) mod network;
 pub(crate) mod process;
 pub(crate) mod spawn;
 

@@ -229,14 +229,15 @@ async fn open(
     let search_path = ["/usr/bin", "/bin"].map(PathBuf::from).to_vec();
     let variable = |name: &str| (name == "ALLOWED").then(|| "passed on".to_owned());
     let workers = WorkerRegistry::load(&home.join("workers.json"), &search_path, home, &variable);
+    let egress = Arc::new(Egress::open(egress).unwrap());
     let parts = GatewayParts {
         ledger,
         policy: Arc::new(Policy::load(PolicyOptions { directory: None }).unwrap()),
-        sandbox: Sandbox::probe(sandbox).await,
+        sandbox: Sandbox::probe(sandbox).await.with_egress(Arc::clone(&egress)),
         clock,
         secrets: SecretSource::new(secret),
         local: gateway_adapters::local(),
-        http: gateway_adapters::http(Egress::open(egress).unwrap()),
+        http: gateway_adapters::http(egress),
         sdk: Arc::new(SdkAdapter::with_builtins()),
         subprocess: gateway_adapters::subprocess(workers.unwrap()),
     };

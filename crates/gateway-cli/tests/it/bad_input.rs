@@ -168,13 +168,10 @@ fn a_registration_that_cannot_work_is_refused_with_its_field() {
     check("/command", json!("/etc"), 422, "/etc");
     check("/command", json!("/etc/passwd"), 422, "/etc/passwd");
     check("/command", json!("echo hello"), 422, "echo hello");
-    check("/resource_limits/network", json!("Unrestricted"), 422, "/resource_limits/network");
-    check(
-        "/resource_limits/network",
-        json!({"DomainAllowlist": ["a.example"]}),
-        422,
-        "/resource_limits/network",
-    );
+    for entry in ["*.org", "https://a.example"] {
+        let value = json!({ "DomainAllowlist": [entry] });
+        check("/resource_limits/network", value, 422, "/resource_limits/network: the entry");
+    }
     check(
         "/resource_limits/filesystem",
         json!({"Allowlist": ["/etc"]}),

@@ -14,6 +14,7 @@ mod fuzzed;
 mod gateway;
 mod http_tools;
 mod kill;
+mod networked_commands;
 mod secrets;
 mod seed_session;
 mod tidy;

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use gateway_model::{
-    ErrorKind, FilesystemLimit, NetworkLimit, RegisteredTool, RunId, ToolError, WorkspaceName,
+    ErrorKind, FilesystemLimit, HostRules, NetworkLimit, RegisteredTool, RunId, ToolError,
+    WorkspaceName,
 };
 use gateway_sandbox::{
     Confinement, Limits, RunDirectory, WorkspaceMount, WriteScope, prepare_run_directory,
@@ -156,7 +157,11 @@ impl Reach {
                 writable: workspace.is_writable,
             })
             .collect();
-        Ok(Confinement { run, workspaces, limits: limits(tool) })
+        let network = HostRules::of(&tool.limits.network).map_err(|error| {
+            let message = format!("the tool's network declaration {error}");
+            ToolError::new(ErrorKind::PermissionDenied, message)
+        })?;
+        Ok(Confinement { run, workspaces, network, limits: limits(tool) })
     }
 
     /// Returns what is reached: paths that a call sees, and hosts.

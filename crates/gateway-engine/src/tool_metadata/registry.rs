@@ -7,11 +7,11 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use gateway_model::wire::{RegisterTool, ToolType};
 use gateway_model::{
-    ArgumentTemplate, CompiledSchema, Digest, FailureClass, Idempotency, NetworkLimit,
+    ArgumentTemplate, CompiledSchema, Digest, FailureClass, HostRules, Idempotency, NetworkLimit,
     RegisteredTool, SchemaError, ToolBinding, ToolDefinition, ToolId, ToolMetadata, ToolSchemas,
     ToolSource, canonical_json, property_order,
 };
-use gateway_sandbox::Sandbox;
+use gateway_sandbox::{Sandbox, SandboxState};
 use serde_json::{Value, json};
 
 /// The result of a registration.
@@ -64,6 +64,7 @@ impl StoredRegistration {
     ) -> Result<Self, RegistrationError> {
         let program = match registration.tool_type {
             ToolType::Local => {
+                check_way_out(&registration, sandbox)?;
                 let resolved = sandbox
                     .resolve_program(&registration.command, search)
                     .map_err(|error| RegistrationError::Invalid(format!("/command: {error}")))?;
@@ -189,16 +190,37 @@ fn compile_schema(field: &str, schema: &Value) -> Result<CompiledSchema, Registr
 
 /// Refuses limits that no mechanism of this gateway enforces.
 fn check_enforceable(registration: &RegisterTool) -> Result<(), RegistrationError> {
-    // The gateway itself makes an Http tool's requests, and holds them to the declaration.
-    if registration.tool_type == ToolType::Http {
+    let refuse = |reason: String| {
+        Err(RegistrationError::Invalid(format!("/resource_limits/network: {reason}")))
+    };
+    let network = &registration.limits.network;
+    match registration.tool_type {
+        // The gateway itself makes an Http tool's requests, and holds them to the declaration.
+        ToolType::Http => Ok(()),
+        // Its sandbox has one way out, the gateway's proxy.
+        ToolType::Local => {
+            HostRules::of(network).map(drop).or_else(|error| refuse(format!("the entry {error}")))
+        }
+        ToolType::Sdk | ToolType::Subprocess | ToolType::Mcp => match network {
+            NetworkLimit::None => Ok(()),
+            NetworkLimit::DomainAllowlist(_) | NetworkLimit::Unrestricted => refuse(
+                "only Local and Http tools are confined to hosts; expected \"None\"".to_owned(),
+            ),
+        },
+    }
+}
+
+/// Refuses a Local tool that reaches hosts where nothing would hold it to them.
+fn check_way_out(registration: &RegisterTool, sandbox: &Sandbox) -> Result<(), RegistrationError> {
+    let is_enforced = matches!(sandbox.state(), SandboxState::Enforced(_));
+    if is_enforced || registration.limits.network == NetworkLimit::None {
         return Ok(());
     }
-    match registration.limits.network {
-        NetworkLimit::None => Ok(()),
-        NetworkLimit::DomainAllowlist(_) | NetworkLimit::Unrestricted => Err(RegistrationError::Invalid(
-            "/resource_limits/network: this version confines tools other than Http ones to no network at all; expected \"None\"".to_owned(),
-        )),
-    }
+    Err(RegistrationError::Invalid(format!(
+        "/resource_limits/network: a Local tool reaches hosts only from within the sandbox, which is {} on this gateway; \
+         expected \"None\", or a gateway whose sandbox holds (the verb `doctor` says what is missing)",
+        sandbox.state().as_str()
+    )))
 }
 
 fn definition(registration: &RegisterTool, source: ToolSource) -> ToolDefinition {

@@ -29,6 +29,8 @@ pub(crate) const MAX_LEAF_BYTES: usize = 16 << 10;
 const MAX_TEXT_BYTES: usize = 160;
 /// The longest nested value of a leaf, in bytes of its canonical form.
 const MAX_VALUE_BYTES: usize = 2 << 10;
+/// The longest description of what confined a run, with the hosts that it reached.
+const MAX_SANDBOX_BYTES: usize = 4 << 10;
 
 /// A leaf without its position: the members before `seq` and after it, both canonical.
 #[derive(Debug)]
@@ -149,8 +151,12 @@ fn policy(decision: &Decision) -> Value {
 
 /// Puts the hash of a value in the place of a value that is too long for a leaf.
 fn bounded(value: Value) -> Value {
+    bounded_to(MAX_VALUE_BYTES, value)
+}
+
+fn bounded_to(most_bytes: usize, value: Value) -> Value {
     let canonical = canonical_json(&value);
-    if canonical.len() <= MAX_VALUE_BYTES {
+    if canonical.len() <= most_bytes {
         return value;
     }
     json!({ "sha256": hex::encode(Digest::of(&canonical).0), "len": canonical.len() })
@@ -197,7 +203,8 @@ fn execution(settlement: &Settlement) -> Value {
     let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
     let ended = settlement.started.plus(settlement.duration);
     let mut execution = Map::new();
-    execution.insert("sandbox".to_owned(), bounded(settlement.sandbox.clone()));
+    execution
+        .insert("sandbox".to_owned(), bounded_to(MAX_SANDBOX_BYTES, settlement.sandbox.clone()));
     execution.insert("claim".to_owned(), bounded(settlement.claim.clone()));
     execution.insert("started".to_owned(), settlement.started.to_string().into());
     execution.insert("ended".to_owned(), ended.to_string().into());

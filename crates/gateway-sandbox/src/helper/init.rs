@@ -9,8 +9,8 @@ use rustix::fs::{FileType, Gid, Uid};
 use super::failure::{Failure, Stage as _};
 use super::owners::Owners;
 use super::{
-    Order, STOP_POLITELY, Status, children_used, close_standard_streams, map_self, root, tool,
-    usage,
+    Order, STOP_POLITELY, Status, children_used, close_standard_streams, map_self, network, root,
+    tool, usage,
 };
 use crate::space;
 use crate::spec::{Report, Spec};
@@ -32,6 +32,9 @@ pub(super) fn run(
     if order.spec.is_confined {
         if !order.is_root {
             map_self(order)?;
+        }
+        if let Some(channel) = &order.channel {
+            network::offer(channel)?;
         }
         root::enter(order, owners)?;
     } else {

@@ -9,6 +9,7 @@ use seccompiler::{
 };
 
 use super::failure::{Failure, Stage as _};
+use crate::spec::Spec;
 
 /// Calls that do not exist for a tool, so that programs fall back to older ones.
 ///
@@ -73,18 +74,20 @@ const UNNAMED_FILE: u32 = (libc::O_TMPFILE & !libc::O_DIRECTORY).cast_unsigned()
 const TIOCLINUX: u32 = 0x541C;
 
 /// Installs the filter. INVARIANT: no_new_privs is set, as the kernel demands.
-pub(super) fn restrict(has_memory_limit: bool) -> Result<(), Failure> {
-    let program = program(has_memory_limit).stage("compile the seccomp filter")?;
+pub(super) fn restrict(spec: &Spec) -> Result<(), Failure> {
+    let program = program(spec).stage("compile the seccomp filter")?;
     seccompiler::apply_filter(&program)
         .map_err(io::Error::other)
         .stage("restrict system calls with seccomp")
 }
 
-fn program(has_memory_limit: bool) -> io::Result<BpfProgram> {
+fn program(spec: &Spec) -> io::Result<BpfProgram> {
     let architecture = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
     let refuse = SeccompAction::Errno(libc::EPERM.cast_unsigned());
-    let filter = SeccompFilter::new(refused()?, SeccompAction::Allow, refuse, architecture)
-        .map_err(io::Error::other)?;
+    let filter =
+        SeccompFilter::new(refused(spec.has_proxy)?, SeccompAction::Allow, refuse, architecture)
+            .map_err(io::Error::other)?;
+    let has_memory_limit = spec.limits.memory_bytes.is_some();
     let unaccounted = if has_memory_limit { ABSENT_WITH_MEMORY_LIMIT } else { &[] };
     let mut program = absent(&[ABSENT, unaccounted].concat());
     program.extend(BpfProgram::try_from(filter).map_err(io::Error::other)?);
@@ -120,7 +123,7 @@ fn absent(numbers: &[libc::c_long]) -> BpfProgram {
     program
 }
 
-fn refused() -> io::Result<BTreeMap<i64, Vec<SeccompRule>>> {
+fn refused(has_proxy: bool) -> io::Result<BTreeMap<i64, Vec<SeccompRule>>> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         REFUSED.iter().map(|number| (*number, Vec::new())).collect();
     let namespaces = (0..u32::BITS).map(|shift| 1 << shift).filter(|bit| NEW_NAMESPACES & bit != 0);
@@ -152,10 +155,29 @@ fn refused() -> io::Result<BTreeMap<i64, Vec<SeccompRule>>> {
     rules.insert(libc::SYS_ioctl, requests.into_iter().collect::<io::Result<_>>()?);
     rules.insert(libc::SYS_prctl, vec![rule([equal(0, libc::PR_SET_PTRACER.cast_unsigned())])?]);
     let unix = libc::AF_UNIX.cast_unsigned();
-    rules.insert(libc::SYS_socket, vec![rule([other(0, unix)])?]);
+    let sockets = if has_proxy { other_than_streams()? } else { vec![rule([other(0, unix)])?] };
+    rules.insert(libc::SYS_socket, sockets);
     rules.insert(libc::SYS_socketpair, vec![rule([other(0, unix)])?]);
     // Another process's limits: the init's keep it able to add up what is used.
     rules.insert(libc::SYS_prlimit64, vec![rule([other(0, 0)])?]);
+    Ok(rules)
+}
+
+/// What `socket` refuses to a call with a way out: all but Unix sockets and TCP, of which only the
+/// call's own loopback can be reached.
+fn other_than_streams() -> io::Result<Vec<SeccompRule>> {
+    const STREAM: u32 = libc::SOCK_STREAM.cast_unsigned();
+    let [unix, v4, v6] =
+        [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6].map(|family| family.cast_unsigned());
+    let mut rules = vec![rule([other(0, unix), other(0, v4), other(0, v6)])?];
+    for family in [v4, v6] {
+        // The low four bits are the type, the others are flags.
+        for bit in [1, 2, 4, 8] {
+            rules.push(rule([equal(0, family), masked(1, bit, !STREAM & bit)])?);
+        }
+        let tcp = libc::IPPROTO_TCP.cast_unsigned();
+        rules.push(rule([equal(0, family), other(2, 0), other(2, tcp)])?);
+    }
     Ok(rules)
 }
 

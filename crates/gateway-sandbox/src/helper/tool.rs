@@ -63,7 +63,7 @@ fn lock_down(order: &Order, status: &mut Status) -> Result<(), Failure> {
         process::drop_capabilities().stage("drop capabilities")?;
         process::prctl(libc::PR_SET_NO_NEW_PRIVS, 1).stage("set no_new_privs")?;
         let landlock_abi = landlock::restrict(&order.spec)?;
-        seccomp::restrict(order.spec.limits.memory_bytes.is_some())?;
+        seccomp::restrict(&order.spec)?;
         status.report(&Report::Confined { landlock_abi, is_root: order.is_root });
     }
     // The memory is the init's too, which the tool may not look into; a program has its own.

@@ -7,6 +7,7 @@ mod attacks;
 mod directories;
 mod harness;
 mod limits;
+mod network;
 mod off;
 mod place;
 mod programs;
@@ -21,6 +22,7 @@ const FAMILIES: &[&[Case]] = &[
     attacks::CASES,
     directories::CASES,
     limits::CASES,
+    network::CASES,
     off::CASES,
     programs::CASES,
     stops::CASES,

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use gateway_model::HostRules;
 use gateway_sandbox::{
     Confinement, Exit, Finished, LaunchError, Limits, Program, RunDirectory, Sandbox,
     SandboxOptions, WorkspaceMount, prepare_run_directory,
@@ -52,7 +53,8 @@ impl Place {
             ..Limits::default()
         };
         let run = Some(RunDirectory { host, run_id, writable: true });
-        let confinement = Confinement { run, workspaces: Vec::new(), limits };
+        let confinement =
+            Confinement { run, workspaces: Vec::new(), network: HostRules::Nothing, limits };
         Self { directory, sandbox, confinement }
     }
 
