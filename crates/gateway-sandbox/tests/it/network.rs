@@ -146,7 +146,7 @@ fn used(finished: &Finished) -> Value {
 async fn programs_reach_a_host_that_is_named() {
     let double = Double::start();
     let host = named(&double);
-    let place = place(&double, &[host.clone()]).await;
+    let place = place(&double, std::slice::from_ref(&host)).await;
     let urllib = format!(
         "import urllib.request as u\nprint(u.urlopen('http://{host}/python', b'body').read().decode(), end='')"
     );
@@ -374,7 +374,7 @@ print(answered)
 async fn many_connections_are_bounded() {
     let double = Double::start();
     let host = named(&double);
-    let place = place(&double, &[host.clone()]).await;
+    let place = place(&double, std::slice::from_ref(&host)).await;
     let mut program = python(THOUSAND);
     program.args.push(host.clone().into());
     let finished = place.run(&program).await;
@@ -388,7 +388,7 @@ async fn many_connections_are_bounded() {
 async fn a_time_out_leaves_no_connection() {
     let double = Double::start();
     let host = named(&double);
-    let mut place = place(&double, &[host.clone()]).await;
+    let mut place = place(&double, std::slice::from_ref(&host)).await;
     place.confinement.limits.wall = Duration::from_secs(2);
     let code = format!(
         "import signal, socket, time\n\
