@@ -132,8 +132,8 @@ impl Proxy {
 
     /// Connects to a host as the call's program wrote it, and records what came of it.
     async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, Refused> {
-        let host: Host = host.parse().inspect_err(|error: &InvalidHost| {
-            self.record(|used| used.denied(&error.to_string(), Denied::NoHost));
+        let host: Host = host.parse().inspect_err(|_invalid: &InvalidHost| {
+            self.record(|used| used.denied(&format!("{host}:{port}"), Denied::NoHost));
         })?;
         let name = format!("{host}:{port}");
         match self.egress.connect(&self.rules, (&host, port), self.deadline).await {

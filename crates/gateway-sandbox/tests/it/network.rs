@@ -23,6 +23,7 @@ cases![
     a_host_that_is_not_named_is_denied_and_recorded,
     a_relay_within_the_call_gains_nothing,
     addresses_within_are_denied_in_every_spelling,
+    a_name_that_is_named_is_denied_where_it_leads_within,
     nothing_is_reached_but_through_the_proxy,
     many_connections_are_bounded,
     a_time_out_leaves_no_connection,
@@ -145,7 +146,7 @@ fn used(finished: &Finished) -> Value {
 async fn programs_reach_a_host_that_is_named() {
     let double = Double::start();
     let host = named(&double);
-    let place = place(&double, &[host.clone()]).await;
+    let place = place(&double, std::slice::from_ref(&host)).await;
     let urllib = format!(
         "import urllib.request as u\nprint(u.urlopen('http://{host}/python', b'body').read().decode(), end='')"
     );
@@ -270,6 +271,23 @@ async fn addresses_within_are_denied_in_every_spelling() {
     assert_eq!(at("metadata.test:80")["reason"], "not_public", "{used}");
     assert_eq!(at("metadata.test:80")["address"], "169.254.169.254:80", "{used}");
     assert_eq!(at("169.254.169.254:80")["count"], 2, "{used}");
+    assert_eq!(at("2852039166:80")["reason"], "no_host", "{used}");
+}
+
+async fn a_name_that_is_named_is_denied_where_it_leads_within() {
+    let double = Double::start();
+    let place = place(&double, &["metadata.test".to_owned(), "inner.test".to_owned()]).await;
+    for (host, address) in [("metadata.test", "169.254.169.254"), ("inner.test", "10.0.0.1")] {
+        let finished = place.run(&curl(&["-sS", &format!("http://{host}/latest")])).await;
+        let printed = stdout(&finished);
+        assert!(
+            printed.starts_with(&format!("denied: {host}:80 leads to {address} ")),
+            "{printed}"
+        );
+        assert!(printed.ends_with("Retrying does not help.\n"), "{printed}");
+        let row = &used(&finished)["denied"][0];
+        assert_eq!((&row["reason"], &row["count"]), (&json!("not_public"), &json!(1)), "{row}");
+    }
 }
 
 async fn nothing_is_reached_but_through_the_proxy() {
@@ -356,7 +374,7 @@ print(answered)
 async fn many_connections_are_bounded() {
     let double = Double::start();
     let host = named(&double);
-    let place = place(&double, &[host.clone()]).await;
+    let place = place(&double, std::slice::from_ref(&host)).await;
     let mut program = python(THOUSAND);
     program.args.push(host.clone().into());
     let finished = place.run(&program).await;
@@ -370,7 +388,7 @@ async fn many_connections_are_bounded() {
 async fn a_time_out_leaves_no_connection() {
     let double = Double::start();
     let host = named(&double);
-    let mut place = place(&double, &[host.clone()]).await;
+    let mut place = place(&double, std::slice::from_ref(&host)).await;
     place.confinement.limits.wall = Duration::from_secs(2);
     let code = format!(
         "import signal, socket, time\n\

@@ -67,7 +67,7 @@ impl ProxyUse {
             }
         });
         if is_new {
-            tracing::warn!(host = %bounded_text(host, MAX_NAME_BYTES), reason = ?why, "a tool was denied a host");
+            tracing::warn!(host = ?bounded_text(host, MAX_NAME_BYTES), reason = ?why, "a tool was denied a host");
         }
     }
 
