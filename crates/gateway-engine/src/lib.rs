@@ -11,6 +11,7 @@ mod tool_metadata;
 pub use context::{RefusedCall, RequestContext, RequestIds, ViewName};
 pub use executor::adapter::{Adapter, Completion, Evidence, Job};
 pub use executor::report::CallReport;
+pub use gateway::approval::ApprovalError;
 pub use gateway::explain::Explanation;
 pub use gateway::{BuildError, GatewayOptions, GatewayParts, Health, ToolGateway};
 pub use tool_metadata::{Registered, RegistrationError, Workspace};

@@ -30,7 +30,7 @@ pub use decision::{Decision, Effect};
 pub use endpoint::{EndpointTemplate, HttpBinding, HttpBody, HttpMethod};
 pub use error::{ErrorKind, ToolError, Violation, bounded_text};
 pub use host::{Host, HostPattern, HostRules, InvalidHost};
-pub use id::{CallId, CorrelationId, InvalidId, RunId, ToolId, WihId, WorkspaceName};
+pub use id::{ApprovalId, CallId, CorrelationId, InvalidId, RunId, ToolId, WihId, WorkspaceName};
 pub use json::{
     Digest, JsonError, MAX_JSON_DEPTH, canonical_json, parse_json, write_canonical_json,
 };

@@ -119,6 +119,7 @@ pub(crate) fn effectful(number: u8) -> Admission {
         after: None,
         input: INPUT.to_vec(),
         decision: std::sync::Arc::new(decision()),
+        approval: None,
         claim: json!({ "scope": "paths", "paths": ["/workspace/a"] }),
     }
 }
@@ -174,6 +175,7 @@ pub(crate) fn lease(admitted: Result<Admitted, LedgerError>) -> Lease {
     match admitted.unwrap() {
         Admitted::Fresh(lease) => lease,
         Admitted::Seen(state) => panic!("the key stands in the way: {state:?}"),
+        Admitted::Unapproved => panic!("the approval does not hold"),
     }
 }
 
@@ -182,6 +184,7 @@ pub(crate) fn seen(admitted: Result<Admitted, LedgerError>) -> KeyState {
     match admitted.unwrap() {
         Admitted::Fresh(lease) => panic!("a second call may act: {lease:?}"),
         Admitted::Seen(state) => state,
+        Admitted::Unapproved => panic!("the approval does not hold"),
     }
 }
 

@@ -108,6 +108,7 @@ async fn use_again(ledger: &Ledger, second: Second) -> Answer {
             ledger.settle(lease, succeeded()).await.unwrap();
             Answer::Acts(attempt)
         }
+        Admitted::Unapproved => panic!("it needs no approval"),
         Admitted::Seen(state) => {
             let admitted = answer(&state);
             assert_eq!(answer(&looked), admitted);
