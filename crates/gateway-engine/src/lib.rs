@@ -14,4 +14,5 @@ pub use executor::report::CallReport;
 pub use gateway::approval::ApprovalError;
 pub use gateway::explain::Explanation;
 pub use gateway::{BuildError, GatewayOptions, GatewayParts, Health, ToolGateway};
+pub use gateway_ledger::{Approval, Stage as ApprovalStage};
 pub use tool_metadata::{Registered, RegistrationError, Workspace};

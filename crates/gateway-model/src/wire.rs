@@ -3,12 +3,14 @@
 //! Bodies are read field by field, so that every fault names its field, what was expected and
 //! what was found, and so that an unknown key is refused with the nearest known one.
 
+mod approval;
 mod execute;
 mod fields;
 mod http;
 mod limits;
 mod register;
 
+pub use approval::AnswerApproval;
 pub use execute::{ExecuteRequest, RequiredId, execute_response};
 pub use fields::{FieldError, Fields};
 pub use register::{RegisterError, RegisterTool, ToolType};
