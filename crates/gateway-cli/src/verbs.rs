@@ -1,5 +1,6 @@
 //! The verbs, and what all of them need: configuration, terminal, and the way to the gateway.
 
+mod approvals;
 mod call;
 mod completions;
 mod config;
@@ -52,6 +53,7 @@ pub(crate) fn run(invocation: &mut Invocation, verb: Option<Verb>) -> Outcome {
         Verb::Call(arguments) => call::run(invocation, &arguments),
         Verb::Tools(verb) => tools::run(invocation, &verb),
         Verb::Receipts(verb) => receipts::run(invocation, &verb),
+        Verb::Approvals(verb) => approvals::run(invocation, &verb),
         Verb::Policy(verb) => policy::run(invocation, verb),
         Verb::Config(verb) => config::run(invocation, &verb),
         Verb::Doctor => doctor::run(invocation),

@@ -153,7 +153,7 @@ impl Ledger {
         let leaf = leaf::approval::requested(id, about, &commitment, expires, origin);
         let bundle = bundle.into_stored(usize::MAX);
         let _room = self.space.take(leaf.len() + bundle.len())?;
-        let new = NewApproval { id, facts, codes, asked: origin.at, expires };
+        let new = Box::new(NewApproval { id, facts, codes, asked: origin.at, expires });
         let ask = |reply| {
             let command = ApprovalCommand::Ask { new, reach, leaf, bundle, reply };
             Command::Approval(Box::new(command), origin)

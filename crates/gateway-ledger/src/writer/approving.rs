@@ -13,7 +13,7 @@ use crate::record::leaf::{self, Leaf, Origin};
 pub(crate) enum ApprovalCommand {
     /// Ask, unless something stands about the call already.
     Ask {
-        new: NewApproval,
+        new: Box<NewApproval>,
         reach: Arc<[u8]>,
         leaf: Leaf,
         bundle: Vec<u8>,

@@ -98,7 +98,8 @@ async fn a_call_without_a_key_uses_its_approval_durably_too() {
 #[tokio::test]
 async fn a_yes_holds_for_no_other_call() {
     let other_policy = Decision { policy_set: Digest::of(b"changed"), ..decision() };
-    let changes: [(&str, fn(&mut Admission)); 7] = [
+    type Change = fn(&mut Admission);
+    let changes: [(&str, Change); 7] = [
         ("arguments", |call| call.input = br#"{"to":"bob@example.org"}"#.to_vec()),
         ("definition", |call| call.facts.tool.digest = Digest::of(b"changed")),
         ("version", |call| call.facts.tool.version = 2),
