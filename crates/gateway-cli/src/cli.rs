@@ -99,6 +99,9 @@ pub(crate) enum Verb {
     /// List and show receipts.
     #[command(subcommand)]
     Receipts(ReceiptsVerb),
+    /// Settle calls whose outcome is unknown.
+    #[command(subcommand)]
+    Calls(CallsVerb),
     /// List, answer and revoke approvals of calls.
     #[command(subcommand)]
     Approvals(ApprovalsVerb),
@@ -172,6 +175,29 @@ pub(crate) enum ReceiptsVerb {
         /// The call that the receipt is of.
         id: String,
     },
+}
+
+/// What can be done with calls.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CallsVerb {
+    /// Say what became of a call whose outcome is unknown.
+    Resolve(ResolveArguments),
+}
+
+/// What an operator found out about a call, as the shell gives it.
+#[derive(Debug, Args)]
+pub(crate) struct ResolveArguments {
+    /// The call.
+    pub(crate) id: String,
+    /// Its effect happened; its key answers so.
+    #[arg(long, conflicts_with = "not_done", required_unless_present = "not_done")]
+    pub(crate) done: bool,
+    /// Its effect did not happen; the same call may act under its key.
+    #[arg(long)]
+    pub(crate) not_done: bool,
+    /// How it was found out.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
 }
 
 /// What can be done with approvals.

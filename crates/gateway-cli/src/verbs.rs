@@ -2,6 +2,7 @@
 
 mod approvals;
 mod call;
+mod calls;
 mod completions;
 mod config;
 mod doctor;
@@ -53,6 +54,7 @@ pub(crate) fn run(invocation: &mut Invocation, verb: Option<Verb>) -> Outcome {
         Verb::Call(arguments) => call::run(invocation, &arguments),
         Verb::Tools(verb) => tools::run(invocation, &verb),
         Verb::Receipts(verb) => receipts::run(invocation, &verb),
+        Verb::Calls(verb) => calls::run(invocation, &verb),
         Verb::Approvals(verb) => approvals::run(invocation, &verb),
         Verb::Policy(verb) => policy::run(invocation, verb),
         Verb::Config(verb) => config::run(invocation, &verb),

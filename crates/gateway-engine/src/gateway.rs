@@ -3,6 +3,7 @@
 pub(crate) mod approval;
 pub(crate) mod explain;
 mod registration;
+pub(crate) mod resolution;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -13,6 +13,7 @@ pub use executor::adapter::{Adapter, Completion, Evidence, Job};
 pub use executor::report::CallReport;
 pub use gateway::approval::ApprovalError;
 pub use gateway::explain::Explanation;
+pub use gateway::resolution::ResolutionError;
 pub use gateway::{BuildError, GatewayOptions, GatewayParts, Health, ToolGateway};
 pub use gateway_ledger::{Approval, Stage as ApprovalStage};
 pub use tool_metadata::{Registered, RegistrationError, Workspace};

@@ -4,6 +4,7 @@ mod approvals;
 mod calls;
 mod operations;
 mod receipts;
+mod resolutions;
 mod tools;
 
 use axum::handler::Handler;
@@ -55,6 +56,7 @@ pub(crate) fn all() -> Vec<Route> {
         tools::routes(),
         receipts::routes(),
         approvals::routes(),
+        resolutions::routes(),
     ]
     .into_iter()
     .flatten()

@@ -9,10 +9,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::flights::Flights;
 use crate::keys::{KeyCode, KeyRow, Question, Verdict};
 use crate::ledger::{LedgerError, StoredTool};
-use crate::record::Status;
 use crate::record::leaf::{self, AdmittedCall, End, Leaf, Origin};
+use crate::record::{Resolved, Status};
 use crate::sealing::Bundle;
-use crate::writer::ApprovalCommand;
+use crate::writer::{ApprovalCommand, ResolveCommand};
 
 /// Commands that may wait for the writer.
 const QUEUE: usize = 8_192;
@@ -32,6 +32,7 @@ pub(crate) enum Command {
     Register(Box<StoredTool>, Origin, Reply<u32>),
     Remove(ToolId, Principal, Origin, Reply<bool>),
     Approval(Box<ApprovalCommand>, Origin),
+    Resolve(Box<ResolveCommand>, Origin, Reply<Resolved>),
     /// Leases were given up; they wait in [`Intake::take_abandoned`].
     Abandoned,
 }

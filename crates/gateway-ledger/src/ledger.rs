@@ -21,9 +21,9 @@ use crate::open::{self, OpenError, OpenReport, connect_reader};
 use crate::readers::Readers;
 use crate::receipt::files::{Follower, ReceiptFiles};
 use crate::record::leaf::{self, AdmittedCall};
-use crate::record::{CallFacts, Event, Settlement};
+use crate::record::{CallFacts, Event, Resolved, Settlement};
 use crate::sealing::{Bundle, MAX_REFUSED_INPUT_BYTES};
-use crate::writer::Writer;
+use crate::writer::{ResolveCommand, Writer};
 
 /// Where a ledger lives, how long it remembers, and how much room it keeps.
 #[derive(Debug, Clone)]
@@ -354,6 +354,22 @@ impl Ledger {
         self.intake.write(|reply| Command::Remove(tool, by, origin, reply)).await
     }
 
+    /// Settles a call whose outcome is unknown, as an operator found it: it acted, or it did not.
+    ///
+    /// # Errors
+    /// Returns why the ledger could not be written.
+    pub async fn resolve_call(
+        &self,
+        call: CallId,
+        by: Principal,
+        (has_acted, reason): (bool, Option<String>),
+    ) -> Result<Resolved, LedgerError> {
+        self.check_writable()?;
+        let origin = self.intake.origin();
+        let command = Box::new(ResolveCommand { call, by, has_acted, reason });
+        self.intake.write(|reply| Command::Resolve(command, origin, reply)).await
+    }
+
     /// Waits until everything that was asked is durable, and stops writing.
     pub async fn close(&self) {
         if let Some(threads) = self.take_threads()
@@ -395,6 +411,7 @@ impl Ledger {
             Verdict::Foreign => KeyState::Foreign,
             Verdict::Mismatch(first) => KeyState::Mismatch { first },
             Verdict::Indeterminate(call) => KeyState::Indeterminate { call },
+            Verdict::Resolved(call) => KeyState::Resolved { call },
             Verdict::Expired(call) => KeyState::Expired { call },
             Verdict::InFlight(call) => KeyState::InFlight(self.intake.flights.join(code, call)),
             Verdict::Stored(call) => {

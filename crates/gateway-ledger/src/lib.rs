@@ -28,5 +28,5 @@ pub use ledger::{
 };
 pub use open::{OpenError, OpenReport, ReconciledCall};
 pub use receipt::Receipt;
-pub use record::{CallFacts, Event, Settlement, Status, ToolReference};
+pub use record::{CallFacts, Event, Resolved, Settlement, Status, ToolReference};
 pub use verify::{VerifyError, VerifyReport};

@@ -3,6 +3,7 @@
 //! No timer: while one group is being synced, the next one gathers.
 
 mod approving;
+mod resolving;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use tokio::sync::mpsc;
 
 pub(crate) use self::approving::ApprovalCommand;
+pub(crate) use self::resolving::ResolveCommand;
 use crate::approvals;
 use crate::intake::{AdmitCommand, AdmitReply, Command, Intake, Intent, Reply, SettleCommand};
 use crate::keys::{self, KeyRow, Verdict};
@@ -122,6 +124,10 @@ impl Writer {
                 Box::new(move |_| answer_to(reply, is_removed))
             }
             Command::Approval(command, origin) => self.approval(*command, origin)?,
+            Command::Resolve(command, origin, reply) => {
+                let resolved = self.resolve(&command, origin)?;
+                Box::new(move |_| answer_to(reply, resolved))
+            }
             Command::Abandoned => Box::new(|_| ()),
         })
     }
@@ -251,7 +257,7 @@ fn size_of(command: &Command) -> usize {
         Command::Append { leaf, bundle, .. } => leaf.len() + bundle.len(),
         Command::Register(tool, ..) => tool.definition.len(),
         Command::Approval(command, _) => command.len(),
-        Command::Remove(..) | Command::Abandoned => 0,
+        Command::Remove(..) | Command::Resolve(..) | Command::Abandoned => 0,
     }
 }
 

@@ -10,7 +10,7 @@ mod http;
 mod limits;
 mod register;
 
-pub use approval::AnswerApproval;
+pub use approval::{AnswerApproval, ResolveCall};
 pub use execute::{ExecuteRequest, RequiredId, execute_response};
 pub use fields::{FieldError, Fields};
 pub use register::{RegisterError, RegisterTool, ToolType};

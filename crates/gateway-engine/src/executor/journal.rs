@@ -301,9 +301,16 @@ fn settled(state: KeyState) -> Settled {
         KeyState::Indeterminate { call } => ToolError::new(
             ErrorKind::Indeterminate,
             "it is unknown whether this call's effect happened; it is not run again. Look at what the tool acts on, \
-             then use a new key if the effect is missing",
+             then use a new key if the effect is missing, or let an operator settle this one with \
+             `atg calls resolve CALL --done` or `--not-done`",
         )
         .with("unknown_call_id", call.to_string()),
+        KeyState::Resolved { call } => ToolError::new(
+            ErrorKind::Conflict,
+            "an operator found that this call's effect happened; its output is not known",
+        )
+        .with("resolved", true)
+        .with("resolved_call_id", call.to_string()),
         KeyState::Expired { call } => {
             ToolError::new(ErrorKind::Conflict, "the idempotency key was used so long ago that its outcome is not kept")
                 .with("expired", true)

@@ -46,6 +46,7 @@ pub(super) fn all() -> Value {
             },
         })),
         "AnswerApproval": answer_approval(),
+        "ResolveCall": resolve_call(),
         "Problem": problem(),
     })
 }
@@ -397,14 +398,30 @@ fn answer_approval() -> Value {
         "properties": {
             "decision": { "enum": ["approve", "deny"] },
             "scope": { "enum": ["once", null], "description": "An answer is to one call." },
-            "reason": {
-                "type": ["string", "null"],
-                "maxLength": 125,
-                "pattern": "^[^\\x00-\\x1f\\x7f-\\x9f]*$",
-                "description": "Why, for whoever made the call: one line, at most 500 bytes.",
-            },
+            "reason": reason("Why, for whoever made the call"),
         },
         "additionalProperties": false,
+    })
+}
+
+fn resolve_call() -> Value {
+    json!({
+        "type": "object",
+        "required": ["resolution"],
+        "properties": {
+            "resolution": { "enum": ["done", "not_done"] },
+            "reason": reason("How it was found out"),
+        },
+        "additionalProperties": false,
+    })
+}
+
+fn reason(what: &str) -> Value {
+    json!({
+        "type": ["string", "null"],
+        "maxLength": 125,
+        "pattern": "^[^\\x00-\\x1f\\x7f-\\x9f]*$",
+        "description": format!("{what}: one line, at most 500 bytes."),
     })
 }
 

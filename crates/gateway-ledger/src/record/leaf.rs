@@ -344,6 +344,23 @@ pub(crate) fn event(event: &Event, bundle: &Bundle, origin: Origin) -> Leaf {
     })
 }
 
+/// An operator's word about a call whose outcome is unknown.
+pub(crate) fn resolution(
+    call: CallId,
+    has_acted: bool,
+    (by, reason): (Principal, Option<&str>),
+    origin: Origin,
+) -> Leaf {
+    let mut members = members("resolution", origin);
+    members.set("call", call.to_string());
+    members.set("principal", by.as_str());
+    members.set("decision", if has_acted { "committed" } else { "not_executed" });
+    if let Some(reason) = reason {
+        members.set("reason", bounded_text(reason, 500));
+    }
+    Leaf::new(members)
+}
+
 fn with_ids_as_they_came(members: &mut Members, ids: &[String; 4]) {
     let [run, wih, correlation, tool] = ids;
     let bounded = |text| bounded_text(text, MAX_TEXT_BYTES);

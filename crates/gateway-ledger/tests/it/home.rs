@@ -164,7 +164,8 @@ pub(crate) fn ended(status: Status) -> Settlement {
         | Status::Timeout
         | Status::Cancelled
         | Status::Indeterminate
-        | Status::NotStarted => {
+        | Status::NotStarted
+        | Status::Resolved => {
             Settlement { status, output: None, error: Some(failure()), ..succeeded() }
         }
     }

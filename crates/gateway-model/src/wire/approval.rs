@@ -1,4 +1,4 @@
-//! `POST /v1/approvals/{id}`: a person's answer.
+//! An operator's word: `POST /v1/approvals/{id}`, `POST /v1/calls/{id}/resolution`.
 
 use serde_json::Value;
 
@@ -30,17 +30,46 @@ impl AnswerApproval {
             let reason = "expected once: an answer is to one call";
             return Err(fields.error("scope", reason));
         }
-        let reason = fields.optional_text("reason")?;
-        let is_line = |reason: &String| {
-            reason.len() <= MAX_REASON_BYTES && !reason.chars().any(char::is_control)
-        };
-        if !reason.as_ref().is_none_or(is_line) {
-            let expected = format!("expected one line of at most {MAX_REASON_BYTES} bytes");
-            return Err(fields.error("reason", expected));
-        }
+        let reason = reason(&mut fields)?;
         fields.finish()?;
         Ok(Self { is_approved, reason })
     }
+}
+
+/// An operator's word about a call whose outcome is unknown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResolveCall {
+    /// The effect happened.
+    pub has_acted: bool,
+    /// How it was found out; one line.
+    pub reason: Option<String>,
+}
+
+impl ResolveCall {
+    /// Reads the body.
+    ///
+    /// # Errors
+    /// Names the first field that is absent, of the wrong type, unusable, or unknown.
+    pub fn read(body: Value) -> Result<Self, FieldError> {
+        let mut fields = Fields::of(body, "")?;
+        let word = |has_acted| if has_acted { "done" } else { "not_done" };
+        let has_acted = fields.choice("resolution", &[true, false], word)?;
+        let reason = reason(&mut fields)?;
+        fields.finish()?;
+        Ok(Self { has_acted, reason })
+    }
+}
+
+/// Reads a reason: one line, so that it cannot pass for more than one where it is shown.
+fn reason(fields: &mut Fields) -> Result<Option<String>, FieldError> {
+    let reason = fields.optional_text("reason")?;
+    let is_line =
+        |reason: &String| reason.len() <= MAX_REASON_BYTES && !reason.chars().any(char::is_control);
+    if !reason.as_ref().is_none_or(is_line) {
+        let expected = format!("expected one line of at most {MAX_REASON_BYTES} bytes");
+        return Err(fields.error("reason", expected));
+    }
+    Ok(reason)
 }
 
 #[cfg(test)]
