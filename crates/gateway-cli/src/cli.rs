@@ -105,6 +105,12 @@ pub(crate) enum Verb {
     /// List and show receipts.
     #[command(subcommand)]
     Receipts(ReceiptsVerb),
+    /// Settle calls whose outcome is unknown.
+    #[command(subcommand)]
+    Calls(CallsVerb),
+    /// List, answer and revoke approvals of calls.
+    #[command(subcommand)]
+    Approvals(ApprovalsVerb),
     /// Check policy files, or explain what policy says about a call.
     #[command(subcommand)]
     Policy(PolicyVerb),
@@ -199,6 +205,71 @@ pub(crate) enum ReceiptsVerb {
         /// The call that the receipt is of.
         id: String,
     },
+}
+
+/// What can be done with calls.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CallsVerb {
+    /// Say what became of a call whose outcome is unknown.
+    Resolve(ResolveArguments),
+}
+
+/// What an operator found out about a call, as the shell gives it.
+#[derive(Debug, Args)]
+pub(crate) struct ResolveArguments {
+    /// The call.
+    pub(crate) id: String,
+    /// Its effect happened; its key answers so.
+    #[arg(long, conflicts_with = "not_done", required_unless_present = "not_done")]
+    pub(crate) done: bool,
+    /// Its effect did not happen; the same call may act under its key.
+    #[arg(long)]
+    pub(crate) not_done: bool,
+    /// How it was found out.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+}
+
+/// What can be done with approvals.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ApprovalsVerb {
+    /// List calls that wait for approval.
+    List {
+        /// Those in another state.
+        #[arg(
+            long,
+            default_value = "pending",
+            value_name = "STATE",
+            value_parser = ["pending", "approved", "used", "denied", "expired", "revoked"]
+        )]
+        state: String,
+    },
+    /// Show an approval, with the whole input of its call.
+    Show {
+        /// The approval.
+        id: String,
+    },
+    /// Print each call that comes to wait for approval, until interrupted.
+    Watch,
+    /// Let exactly this call act, once.
+    Approve(AnswerArguments),
+    /// Refuse this call, under any key.
+    Deny(AnswerArguments),
+    /// Take back a question, a yes that was not used, or a no.
+    Revoke {
+        /// The approval.
+        id: String,
+    },
+}
+
+/// An answer, as the shell gives it.
+#[derive(Debug, Args)]
+pub(crate) struct AnswerArguments {
+    /// The approval.
+    pub(crate) id: String,
+    /// Why, for whoever made the call.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
 }
 
 /// What can be done with policy.

@@ -1,6 +1,8 @@
 //! The verbs, and what all of them need: configuration, terminal, and the way to the gateway.
 
+mod approvals;
 mod call;
+mod calls;
 mod completions;
 mod config;
 mod doctor;
@@ -56,6 +58,8 @@ pub(crate) fn run(invocation: &mut Invocation, verb: Option<Verb>) -> Outcome {
         Verb::Workers(WorkersVerb::List) => workers::list(invocation),
         Verb::Secrets(verb) => secrets::run(invocation, &verb),
         Verb::Receipts(verb) => receipts::run(invocation, &verb),
+        Verb::Calls(verb) => calls::run(invocation, &verb),
+        Verb::Approvals(verb) => approvals::run(invocation, &verb),
         Verb::Policy(verb) => policy::run(invocation, verb),
         Verb::Config(verb) => config::run(invocation, &verb),
         Verb::Doctor => doctor::run(invocation),

@@ -1,6 +1,7 @@
 //! What a face knows about a call before the line starts: who, for which run, until when.
 
 use std::fmt;
+use std::time::Duration;
 
 use gateway_model::wire::RequiredId;
 use gateway_model::{
@@ -48,6 +49,8 @@ pub struct RequestContext {
     pub wih: WihId,
     /// Idempotency key and trace correlation; only a tool with side effects needs one.
     pub key: Option<CorrelationId>,
+    /// How long the caller waits for a person's answer, at most 120 s; zero answers at once.
+    pub patience: Duration,
     /// Cancelled when the caller asks to stop. A caller that merely leaves does not cancel.
     pub cancel: CancellationToken,
 }
@@ -96,7 +99,8 @@ impl RequestContext {
             }
         };
         let view = ViewName::default_view();
-        Ok(Self { principal, caller, view, run, wih, key, cancel: CancellationToken::new() })
+        let (patience, cancel) = (Duration::ZERO, CancellationToken::new());
+        Ok(Self { principal, caller, view, run, wih, key, patience, cancel })
     }
 }
 

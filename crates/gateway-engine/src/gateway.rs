@@ -1,7 +1,9 @@
 //! ToolGateway: the one way in, for every face and for embedders.
 
+pub(crate) mod approval;
 pub(crate) mod explain;
 mod registration;
+pub(crate) mod resolution;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -96,8 +98,6 @@ struct Inner {
     calls_running: AtomicUsize,
     grace: Duration,
     search_path: Vec<PathBuf>,
-    /// Cancelled when no new call is taken in any more.
-    closing: CancellationToken,
     /// Held while a registration or a removal is made durable and visible.
     registering: tokio::sync::Mutex<()>,
 }
@@ -158,6 +158,8 @@ impl ToolGateway {
             artifacts: home.join("artifacts"),
             workspaces,
             secrets: parts.secrets,
+            waiting_for_answers: AtomicUsize::new(0),
+            closing: CancellationToken::new(),
             shutdown: CancellationToken::new(),
         };
         journal::started(&executor).await.map_err(BuildError::Ledger)?;
@@ -168,7 +170,6 @@ impl ToolGateway {
                 calls_running: AtomicUsize::new(0),
                 grace,
                 search_path,
-                closing: CancellationToken::new(),
                 registering: tokio::sync::Mutex::new(()),
             }),
         })
@@ -186,7 +187,7 @@ impl ToolGateway {
                 ToolError::new(ErrorKind::RateLimited, format!("{MAX_CALLS} calls are under way"));
             return turned_away(&arrived, error.retry_after(Duration::from_secs(1)));
         };
-        if self.inner.closing.is_cancelled() {
+        if self.inner.executor.closing.is_cancelled() {
             return turned_away(
                 &arrived,
                 ToolError::new(ErrorKind::Unavailable, "the gateway is shutting down"),
@@ -290,7 +291,7 @@ impl ToolGateway {
         Health {
             is_journal_writable: executor.ledger.is_writable(),
             sandbox: executor.sandbox.state().clone(),
-            is_accepting: !self.inner.closing.is_cancelled(),
+            is_accepting: !self.inner.executor.closing.is_cancelled(),
             calls_running: self.inner.calls_running.load(Ordering::Relaxed),
             calls_waiting: executor.ledger.joiners() + executor.scheduler.waiting(),
             tools: executor.catalog.len(),
@@ -301,7 +302,7 @@ impl ToolGateway {
     ///
     /// Every admitted call is sealed before this returns, within its bounds.
     pub async fn close(&self) {
-        self.inner.closing.cancel();
+        self.inner.executor.closing.cancel();
         self.inner.calls.close();
         let waited = tokio::time::timeout(self.inner.grace, self.inner.calls.wait()).await;
         self.inner.executor.shutdown.cancel();

@@ -1,8 +1,10 @@
 //! The table of routes: each row is a method, a path, its handler, and its OpenAPI operation.
 
+mod approvals;
 mod calls;
 mod operations;
 mod receipts;
+mod resolutions;
 mod tools;
 
 use axum::handler::Handler;
@@ -48,8 +50,15 @@ impl Route {
 
 /// Returns every route that is served, in the order of the document.
 pub(crate) fn all() -> Vec<Route> {
-    [operations::routes(), calls::routes(), tools::routes(), receipts::routes()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        operations::routes(),
+        calls::routes(),
+        tools::routes(),
+        receipts::routes(),
+        approvals::routes(),
+        resolutions::routes(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }

@@ -216,6 +216,7 @@ fn admission(number: u64, is_keyed: bool) -> Admission {
             errors: Vec::new(),
             policy_set: Digest::of(b"policies"),
         }),
+        approval: None,
         claim: json!({ "scope": "none" }),
     }
 }

@@ -3,15 +3,16 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use gateway_model::{CallId, Clock, ErrorKind, Principal, RunId, ToolId};
-use tokio::sync::{mpsc, oneshot};
+use gateway_model::{ApprovalId, CallId, Clock, ErrorKind, Principal, RunId, ToolId};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::flights::Flights;
 use crate::keys::{KeyCode, KeyRow, Question, Verdict};
 use crate::ledger::{LedgerError, StoredTool};
-use crate::record::Status;
 use crate::record::leaf::{self, AdmittedCall, End, Leaf, Origin};
+use crate::record::{Resolved, Status};
 use crate::sealing::Bundle;
+use crate::writer::{ApprovalCommand, ResolveCommand};
 
 /// Commands that may wait for the writer.
 const QUEUE: usize = 8_192;
@@ -30,6 +31,8 @@ pub(crate) enum Command {
     },
     Register(Box<StoredTool>, Origin, Reply<u32>),
     Remove(ToolId, Principal, Origin, Reply<bool>),
+    Approval(Box<ApprovalCommand>, Origin),
+    Resolve(Box<ResolveCommand>, Origin, Reply<Resolved>),
     /// Leases were given up; they wait in [`Intake::take_abandoned`].
     Abandoned,
 }
@@ -38,6 +41,8 @@ pub(crate) struct AdmitCommand {
     pub(crate) lease: Lease,
     pub(crate) code: KeyCode,
     pub(crate) question: Question,
+    /// The approval to use, with what binds it to this call.
+    pub(crate) approval: Option<(ApprovalId, [u8; 32])>,
     pub(crate) after: Option<CallId>,
     /// The intent as it is when this is the key's first attempt.
     pub(crate) leaf: Leaf,
@@ -49,6 +54,8 @@ pub(crate) struct AdmitCommand {
 pub(crate) enum AdmitReply {
     Fresh(Box<Lease>),
     Seen(Verdict),
+    /// The approval does not hold for this call, or no longer.
+    Unapproved,
 }
 
 /// The durable trace of a call that was admitted under a key.
@@ -75,6 +82,8 @@ pub(crate) struct Intake {
     commands: Mutex<Option<mpsc::Sender<Command>>>,
     abandoned: Mutex<Vec<SettleCommand>>,
     pub(crate) flights: Flights,
+    /// Sent to whenever an approval was asked for, answered or revoked.
+    pub(crate) approvals: watch::Sender<()>,
     is_writable: AtomicBool,
     clock: Arc<dyn Clock>,
     epoch: u64,
@@ -88,6 +97,7 @@ impl Intake {
             commands: Mutex::new(Some(commands)),
             abandoned: Mutex::default(),
             flights: Flights::default(),
+            approvals: watch::Sender::new(()),
             is_writable: AtomicBool::new(true),
             clock,
             epoch,
@@ -103,6 +113,8 @@ impl Intake {
     pub(crate) fn close(&self) {
         self.is_writable.store(false, Ordering::Release);
         drop(self.commands().take());
+        // Whoever waits for an answer learns that none will come.
+        self.approvals.send_replace(());
     }
 
     /// Refuses everything from now on, because a write failed. It is never retried: after a

@@ -53,6 +53,11 @@ pub enum KeyState {
         /// The call; its receipt shows what was about to be done.
         call: CallId,
     },
+    /// A call whose effect happened, as an operator found; its output is unknown.
+    Resolved {
+        /// The call.
+        call: CallId,
+    },
     /// A call so long ago that its outcome is not kept for replay.
     Expired {
         /// The call.
@@ -201,6 +206,7 @@ pub(crate) enum Verdict {
     Mismatch(CallId),
     Foreign,
     Indeterminate(CallId),
+    Resolved(CallId),
     Expired(CallId),
 }
 
@@ -248,6 +254,7 @@ impl Question {
             Status::ToolError if rerun.after_failure => Verdict::Act,
             Status::ToolError => Verdict::Stored(row.call),
             Status::NotStarted => Verdict::Act,
+            Status::Resolved => Verdict::Resolved(row.call),
             Status::Timeout | Status::Cancelled | Status::Indeterminate if rerun.after_unknown => {
                 Verdict::Act
             }

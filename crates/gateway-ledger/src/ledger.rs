@@ -1,5 +1,6 @@
 //! The ledger's interface: look up, admit, settle, append, read.
 
+mod approving;
 mod reading;
 pub(crate) mod space;
 
@@ -10,17 +11,19 @@ use std::time::Duration;
 use gateway_model::{CallId, Clock, Decision, Digest, Principal, ToolId, canonical_json};
 use serde_json::Value;
 
+pub use self::approving::{Approval, ApprovalChanges};
 pub use self::reading::StoredRecord;
 use self::space::Space;
+use crate::approvals::{Codes, GrantedApproval};
 use crate::intake::{AdmitCommand, AdmitReply, Command, Intake, Lease};
 use crate::keys::{self, Fingerprint, KeyCode, KeyScope, KeyState, Question, Rerun, Verdict};
 use crate::open::{self, OpenError, OpenReport, connect_reader};
 use crate::readers::Readers;
 use crate::receipt::files::{Follower, ReceiptFiles};
 use crate::record::leaf::{self, AdmittedCall};
-use crate::record::{CallFacts, Event, Settlement};
+use crate::record::{CallFacts, Event, Resolved, Settlement};
 use crate::sealing::{Bundle, MAX_REFUSED_INPUT_BYTES};
-use crate::writer::Writer;
+use crate::writer::{ResolveCommand, Writer};
 
 /// Where a ledger lives, how long it remembers, and how much room it keeps.
 #[derive(Debug, Clone)]
@@ -89,6 +92,8 @@ pub struct Admission {
     pub input: Vec<u8>,
     /// What policy decided.
     pub decision: Arc<Decision>,
+    /// The approval that the call uses, where the decision rests on one.
+    pub approval: Option<GrantedApproval>,
     /// The claim that is held.
     pub claim: Value,
 }
@@ -100,6 +105,8 @@ pub enum Admitted {
     Fresh(Lease),
     /// The key stands in the way.
     Seen(KeyState),
+    /// The approval was used, revoked or expired since, or is not one for exactly this call.
+    Unapproved,
 }
 
 /// A registered tool, as stored.
@@ -225,18 +232,26 @@ impl Ledger {
     /// Returns why nothing was admitted.
     pub async fn admit(&self, admission: Admission) -> Result<Admitted, LedgerError> {
         self.check_writable()?;
-        let Admission { facts, key, after, input, decision, claim } = admission;
+        let Admission { facts, key, after, input, decision, approval, claim } = admission;
         let keyed = key.map(|(scope, rerun)| {
             let code = KeyCode::of(&self.secret, &scope);
             (code, self.question(&facts.tool.id, rerun, facts.principal, &input))
+        });
+        // Computed from what will run, not from what was asked.
+        let bound = approval.as_ref().map(|granted| {
+            let under = (decision.policy_set, &*granted.reach);
+            (granted.id, Codes::of(&self.secret, &facts, &input, under).binding)
         });
         let mut bundle = Bundle::default();
         let input = bundle.add("input", input).map_err(LedgerError::Random)?;
         let first_call = facts.call;
         let key = keyed.map(|(code, _)| format!("hmac:{}", hex::encode(code.0)));
-        let call = AdmittedCall { facts, attempt: 1, first_call, decision, input, key };
+        let call = AdmittedCall { facts, attempt: 1, first_call, decision, approval, input, key };
         let Some((code, question)) = keyed else {
             self.space.check()?;
+            if !self.use_approval(&call, bound).await? {
+                return Ok(Admitted::Unapproved);
+            }
             return Ok(Admitted::Fresh(Lease::asked(call, bundle, &self.intake).held()));
         };
         let origin = self.intake.origin();
@@ -246,6 +261,7 @@ impl Ledger {
             lease: Lease::asked(call, Bundle::default(), &self.intake),
             code,
             question,
+            approval: bound,
             after,
             claim,
             origin,
@@ -253,6 +269,7 @@ impl Ledger {
         let _room = self.space.take(command.bundle.len() + command.leaf.len())?;
         match self.intake.write(|reply| Command::Admit(command, reply)).await? {
             AdmitReply::Fresh(lease) => Ok(Admitted::Fresh(lease.held())),
+            AdmitReply::Unapproved => Ok(Admitted::Unapproved),
             AdmitReply::Seen(verdict) => Ok(Admitted::Seen(self.state_of(verdict, code).await?)),
         }
     }
@@ -338,6 +355,22 @@ impl Ledger {
         self.intake.write(|reply| Command::Remove(tool, by, origin, reply)).await
     }
 
+    /// Settles a call whose outcome is unknown, as an operator found it: it acted, or it did not.
+    ///
+    /// # Errors
+    /// Returns why the ledger could not be written.
+    pub async fn resolve_call(
+        &self,
+        call: CallId,
+        by: Principal,
+        (has_acted, reason): (bool, Option<String>),
+    ) -> Result<Resolved, LedgerError> {
+        self.check_writable()?;
+        let origin = self.intake.origin();
+        let command = Box::new(ResolveCommand { call, by, has_acted, reason });
+        self.intake.write(|reply| Command::Resolve(command, origin, reply)).await
+    }
+
     /// Waits until everything that was asked is durable, and stops writing.
     pub async fn close(&self) {
         if let Some(threads) = self.take_threads()
@@ -379,6 +412,7 @@ impl Ledger {
             Verdict::Foreign => KeyState::Foreign,
             Verdict::Mismatch(first) => KeyState::Mismatch { first },
             Verdict::Indeterminate(call) => KeyState::Indeterminate { call },
+            Verdict::Resolved(call) => KeyState::Resolved { call },
             Verdict::Expired(call) => KeyState::Expired { call },
             Verdict::InFlight(call) => KeyState::InFlight(self.intake.flights.join(code, call)),
             Verdict::Stored(call) => {

@@ -3,6 +3,7 @@
 //! One SQLite database holds records, keys and the registry, so that they share one transaction
 //! and one crash surface. A single thread writes, committing what is waiting as one group.
 
+mod approvals;
 mod flights;
 mod intake;
 mod keys;
@@ -15,13 +16,17 @@ mod sealing;
 mod verify;
 mod writer;
 
+pub use approvals::{
+    Answered, ApprovalRequest, ApprovalState, GrantedApproval, MAX_APPROVABLE_INPUT_BYTES, Stage,
+};
 pub use flights::Joiner;
 pub use intake::Lease;
 pub use keys::{KeyScope, KeyState, Rerun, StoredOutcome};
 pub use ledger::{
-    Admission, Admitted, Ledger, LedgerError, LedgerOptions, StoredRecord, StoredTool,
+    Admission, Admitted, Approval, ApprovalChanges, Ledger, LedgerError, LedgerOptions,
+    StoredRecord, StoredTool,
 };
 pub use open::{OpenError, OpenReport, ReconciledCall};
 pub use receipt::Receipt;
-pub use record::{CallFacts, Event, Settlement, Status, ToolReference};
+pub use record::{CallFacts, Event, Resolved, Settlement, Status, ToolReference};
 pub use verify::{VerifyError, VerifyReport};

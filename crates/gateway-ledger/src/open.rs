@@ -17,7 +17,7 @@ use crate::verify::{self, VerifyError};
 use crate::writer::{Settled, insert_record, write_head};
 
 /// The version of the tables.
-const SCHEMA_VERSION: i64 = 1;
+const SCHEMA_VERSION: i64 = 2;
 /// Records whose hashes are checked at every start.
 const CHECKED_AT_START: u64 = 1_000;
 /// The database's file in the ledger's directory.
@@ -41,6 +41,19 @@ const SCHEMA: &str = "
     CREATE TABLE tool_versions(id TEXT PRIMARY KEY, version INTEGER NOT NULL) WITHOUT ROWID;
     CREATE TABLE meta(name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
     INSERT INTO meta(name, value) VALUES('head', 0), ('epoch', 0);
+";
+
+/// What version 2 adds: questions to people, and their answers.
+const SCHEMA_OF_APPROVALS: &str = "
+    CREATE TABLE approvals(id INTEGER PRIMARY KEY, approval TEXT NOT NULL, binding BLOB NOT NULL,
+        likeness BLOB NOT NULL, principal TEXT NOT NULL, run TEXT NOT NULL,
+        asked_seq INTEGER NOT NULL, asked INTEGER NOT NULL, expires INTEGER NOT NULL,
+        state TEXT NOT NULL, answered_by TEXT, answered INTEGER, reason TEXT, used_by TEXT);
+    CREATE UNIQUE INDEX approval_of_id ON approvals(approval);
+    CREATE INDEX approvals_of_binding ON approvals(binding);
+    CREATE INDEX approvals_of_likeness ON approvals(likeness);
+    CREATE INDEX approvals_of_run ON approvals(principal, run);
+    CREATE INDEX approvals_of_state ON approvals(state, expires);
 ";
 
 /// A ledger that cannot be opened.
@@ -209,15 +222,14 @@ fn create_tables(database: &Connection, path: &Path) -> Result<(), OpenError> {
     let refused = |source| OpenError::Database { path: path.to_owned(), source };
     let found: i64 =
         database.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(refused)?;
-    match found {
-        0 => database
-            .execute_batch(&format!(
-                "BEGIN; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
-            ))
-            .map_err(refused),
-        SCHEMA_VERSION => Ok(()),
-        found => Err(OpenError::Version { path: path.to_owned(), found }),
-    }
+    let missing = match found {
+        0 => format!("{SCHEMA} {SCHEMA_OF_APPROVALS}"),
+        1 => SCHEMA_OF_APPROVALS.to_owned(),
+        SCHEMA_VERSION => return Ok(()),
+        found => return Err(OpenError::Version { path: path.to_owned(), found }),
+    };
+    let create = format!("BEGIN; {missing} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;");
+    database.execute_batch(&create).map_err(refused)
 }
 
 /// Returns the ledger's own key, under which idempotency keys and inputs are indexed.

@@ -62,11 +62,24 @@ pub enum Status {
     Indeterminate,
     /// The tool certainly never began; its key is free again.
     NotStarted,
+    /// It was unknown, and an operator found that the effect happened. Only keys have it.
+    Resolved,
+}
+
+/// What became of an operator's word about a call whose outcome is unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resolved {
+    /// It holds.
+    Done,
+    /// No call of this id has ended under a key.
+    Unknown,
+    /// The outcome is known, or another attempt has taken the call's place.
+    Settled,
 }
 
 impl Status {
     /// Every status.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Ok,
         Self::ToolError,
         Self::OutputInvalid,
@@ -74,6 +87,7 @@ impl Status {
         Self::Cancelled,
         Self::Indeterminate,
         Self::NotStarted,
+        Self::Resolved,
     ];
 
     /// Returns the status's name in records.
@@ -86,6 +100,7 @@ impl Status {
             Self::Cancelled => "cancelled",
             Self::Indeterminate => "indeterminate",
             Self::NotStarted => "not_started",
+            Self::Resolved => "resolved",
         }
     }
 

@@ -2,6 +2,9 @@
 //!
 //! No timer: while one group is being synced, the next one gathers.
 
+mod approving;
+mod resolving;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +13,9 @@ use gateway_model::{Digest, Principal, ToolId};
 use rusqlite::{Connection, OptionalExtension as _, params};
 use tokio::sync::mpsc;
 
+pub(crate) use self::approving::ApprovalCommand;
+pub(crate) use self::resolving::ResolveCommand;
+use crate::approvals;
 use crate::intake::{AdmitCommand, AdmitReply, Command, Intake, Intent, Reply, SettleCommand};
 use crate::keys::{self, KeyRow, Verdict};
 use crate::ledger::StoredTool;
@@ -117,6 +123,11 @@ impl Writer {
                 let is_removed = self.remove(&tool, by, origin)?;
                 Box::new(move |_| answer_to(reply, is_removed))
             }
+            Command::Approval(command, origin) => self.approval(*command, origin)?,
+            Command::Resolve(command, origin, reply) => {
+                let resolved = self.resolve(&command, origin)?;
+                Box::new(move |_| answer_to(reply, resolved))
+            }
             Command::Abandoned => Box::new(|_| ()),
         })
     }
@@ -139,14 +150,22 @@ impl Writer {
     }
 
     fn admit(&mut self, admit: AdmitCommand, reply: Reply<AdmitReply>) -> rusqlite::Result<Answer> {
-        let AdmitCommand { mut lease, code, question, after, mut leaf, bundle, claim, origin } =
-            admit;
+        let AdmitCommand { mut lease, code, question, after, mut leaf, .. } = admit;
+        let AdmitCommand { approval, bundle, claim, origin, .. } = admit;
         let previous = keys::read_row(&self.database, code)?;
         if let Some(row) = &previous {
             let verdict = question.judge_after(row, after);
             if verdict != Verdict::Act {
                 return Ok(Box::new(move |_| answer_to(reply, AdmitReply::Seen(verdict))));
             }
+        }
+        if let Some((id, binding)) = approval {
+            let used = (lease.call(), origin.at);
+            if !approvals::consume(&self.database, id, &binding, used)? {
+                return Ok(Box::new(move |_| answer_to(reply, AdmitReply::Unapproved)));
+            }
+        }
+        if let Some(row) = &previous {
             lease.call.attempt = row.attempt + 1;
             lease.call.first_call = row.first_call;
             leaf = leaf::intent(&lease.call, &claim, origin);
@@ -237,7 +256,8 @@ fn size_of(command: &Command) -> usize {
         Command::Settle(settle, _) => settle.bundle.len() + settle.leaf.len(),
         Command::Append { leaf, bundle, .. } => leaf.len() + bundle.len(),
         Command::Register(tool, ..) => tool.definition.len(),
-        Command::Remove(..) | Command::Abandoned => 0,
+        Command::Approval(command, _) => command.len(),
+        Command::Remove(..) | Command::Resolve(..) | Command::Abandoned => 0,
     }
 }
 

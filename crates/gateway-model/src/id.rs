@@ -106,45 +106,58 @@ identifier!(
     SecretName, "secret", COMPONENT_ALPHABET, is_component_byte
 );
 
-/// One attempt at a call, named by the gateway (UUID version 7, RFC 9562).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CallId(uuid::Uuid);
+macro_rules! generated_identifier {
+    ($(#[$doc:meta])* $name:ident, $field:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(uuid::Uuid);
 
-impl CallId {
-    /// Returns a fresh id: later ids sort after earlier ones, to the millisecond.
-    pub fn generate(at: Timestamp) -> Self {
-        let nanoseconds = u32::try_from(at.0 % 1_000 * 1_000_000).unwrap_or_default();
-        Self(uuid::Uuid::new_v7(uuid::Timestamp::from_unix(
-            uuid::NoContext,
-            at.0 / 1_000,
-            nanoseconds,
-        )))
-    }
+        impl $name {
+            /// Returns a fresh id: later ids sort after earlier ones, to the millisecond.
+            pub fn generate(at: Timestamp) -> Self {
+                let nanoseconds = u32::try_from(at.0 % 1_000 * 1_000_000).unwrap_or_default();
+                Self(uuid::Uuid::new_v7(uuid::Timestamp::from_unix(
+                    uuid::NoContext,
+                    at.0 / 1_000,
+                    nanoseconds,
+                )))
+            }
 
-    /// Returns the id made from a time and random bits.
-    pub fn new(at: Timestamp, random: [u8; 10]) -> Self {
-        Self(uuid::Builder::from_unix_timestamp_millis(at.0, &random).into_uuid())
-    }
+            /// Returns the id made from a time and random bits.
+            pub fn new(at: Timestamp, random: [u8; 10]) -> Self {
+                Self(uuid::Builder::from_unix_timestamp_millis(at.0, &random).into_uuid())
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = InvalidId;
+
+            fn from_str(text: &str) -> Result<Self, InvalidId> {
+                let uuid = uuid::Uuid::try_parse(text).map_err(|_unparsable| InvalidId {
+                    field: $field,
+                    fault: "is not a UUID".to_owned(),
+                    alphabet: "hexadecimal digits and hyphens",
+                })?;
+                Ok(Self(uuid))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.hyphenated().fmt(f)
+            }
+        }
+    };
 }
 
-impl FromStr for CallId {
-    type Err = InvalidId;
-
-    fn from_str(text: &str) -> Result<Self, InvalidId> {
-        let uuid = uuid::Uuid::try_parse(text).map_err(|_unparsable| InvalidId {
-            field: "call_id",
-            fault: "is not a UUID".to_owned(),
-            alphabet: "hexadecimal digits and hyphens",
-        })?;
-        Ok(Self(uuid))
-    }
-}
-
-impl fmt::Display for CallId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.hyphenated().fmt(f)
-    }
-}
+generated_identifier!(
+    /// One attempt at a call, named by the gateway (UUID version 7, RFC 9562).
+    CallId, "call_id"
+);
+generated_identifier!(
+    /// One question to a person about one exact call (UUID version 7, RFC 9562).
+    ApprovalId, "approval_id"
+);
 
 #[cfg(test)]
 mod tests {

@@ -32,7 +32,8 @@ pub use endpoint::{EndpointTemplate, HttpBinding, HttpBody, HttpMethod};
 pub use error::{ErrorKind, ToolError, Violation, bounded_text};
 pub use host::{Host, HostPattern, HostRules, InvalidHost};
 pub use id::{
-    CallId, CorrelationId, InvalidId, RunId, SecretName, ToolId, WihId, WorkerId, WorkspaceName,
+    ApprovalId, CallId, CorrelationId, InvalidId, RunId, SecretName, ToolId, WihId, WorkerId,
+    WorkspaceName,
 };
 pub use json::{
     Digest, JsonError, MAX_JSON_DEPTH, canonical_json, parse_json, write_canonical_json,

@@ -3,6 +3,7 @@
 //! Bodies are read field by field, so that every fault names its field, what was expected and
 //! what was found, and so that an unknown key is refused with the nearest known one.
 
+mod approval;
 mod environment;
 mod execute;
 mod fields;
@@ -11,6 +12,7 @@ mod limits;
 mod register;
 mod workers;
 
+pub use approval::{AnswerApproval, ResolveCall};
 pub use execute::{ExecuteRequest, RequiredId, execute_response};
 pub use fields::{FieldError, Fields};
 pub use register::{ProcessInput, RegisterError, RegisterTool, ToolType};

@@ -17,6 +17,7 @@ struct Key {
     action: ActionKind,
     tier: SafetyTier,
     tool: Digest,
+    is_approved: bool,
 }
 
 impl Key {
@@ -26,6 +27,7 @@ impl Key {
             action: request.action.kind(),
             tier: request.requested_tier(),
             tool: request.tool.digest,
+            is_approved: request.is_approved(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use gateway_model::{Decision, Digest};
@@ -12,6 +13,9 @@ use crate::request::PolicyRequest;
 use crate::rule::RuleSummary;
 use crate::rule_set::RuleSet;
 use crate::source::{self, Listing};
+
+/// How long a person may take to answer where no gate says.
+const ANSWER_TIME: Duration = Duration::from_secs(15 * 60);
 
 /// Where an operator's own rules lie.
 #[derive(Debug, Clone)]
@@ -92,6 +96,12 @@ impl Policy {
     /// Decides one request under the rules in force.
     pub fn decide(&self, request: &PolicyRequest<'_>) -> Arc<Decision> {
         self.current.load().rule_set.decide(request)
+    }
+
+    /// Returns how long a person may take to answer what a decision asks: the shortest `@ttl` of
+    /// its gates, or 15 minutes.
+    pub fn answer_time(&self, decision: &Decision) -> Duration {
+        self.current.load().rule_set.answer_time(decision).unwrap_or(ANSWER_TIME)
     }
 
     /// Looks whether the files changed, and puts them in force if they can be.

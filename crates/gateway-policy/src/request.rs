@@ -42,6 +42,8 @@ pub struct ExecuteContext<'a> {
     pub claim: &'a ConcurrencyClaim,
     /// Size of the canonical input.
     pub args_bytes: u64,
+    /// A person approved exactly this call.
+    pub is_approved: bool,
 }
 
 /// What policy may know of a registration besides the tool itself.
@@ -129,6 +131,11 @@ impl Action<'_> {
 }
 
 impl PolicyRequest<'_> {
+    /// Says whether a person approved exactly what is asked for.
+    pub(crate) fn is_approved(&self) -> bool {
+        matches!(self.action, Action::Execute(ExecuteContext { is_approved: true, .. }))
+    }
+
     /// Returns the tier that is asked for: the call's own, else the tool's.
     pub(crate) fn requested_tier(&self) -> SafetyTier {
         match self.action {

@@ -1,6 +1,7 @@
 //! One rule: a Cedar policy with a name, a place and what it is for.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use cedar_policy::Policy;
 use gateway_model::Effect;
@@ -33,6 +34,12 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
+    /// Returns the rule's `@ttl`.
+    pub(crate) fn answer_time(&self) -> Option<Duration> {
+        let seconds = self.summary.annotations.get("ttl")?.parse().ok()?;
+        Some(Duration::from_secs(seconds))
+    }
+
     /// Returns the rule's `@reason`, else a sentence that names the rule.
     pub(crate) fn reason(&self) -> String {
         match self.summary.annotations.get("reason") {

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cedar_policy::{Authorizer, Context, Decision as CedarDecision, PolicyId, PolicySet};
 use gateway_model::{Decision, Digest, Effect, SafetyTier};
@@ -65,6 +66,17 @@ impl RuleSet {
         self.digest
     }
 
+    /// Returns the shortest time that a gate of an ask gives a person to answer.
+    ///
+    /// `None` where none of them names one, or where another set of rules decided.
+    pub(crate) fn answer_time(&self, decision: &Decision) -> Option<Duration> {
+        if decision.policy_set != self.digest {
+            return None;
+        }
+        let gates = decision.reasons.iter().filter_map(|id| self.rules.get(*self.by_id.get(id)?));
+        gates.filter_map(Rule::answer_time).min()
+    }
+
     pub(crate) fn rules(&self) -> Vec<RuleSummary> {
         self.rules.iter().map(|rule| rule.summary.clone()).collect()
     }
@@ -113,8 +125,9 @@ impl RuleSet {
         execute: &Slice,
     ) -> Result<Decision, String> {
         let question = self.world.question(request, request.action.kind())?;
-        let now =
-            self.authorize(&question, self.world.context(&request.action, false)?, &slice.all)?;
+        let is_approved = request.is_approved();
+        let context = self.world.context(&request.action, is_approved)?;
+        let now = self.authorize(&question, context, &slice.all)?;
         if !now.errors.is_empty() {
             return Ok(self.failed(now.errors));
         }
@@ -127,6 +140,9 @@ impl RuleSet {
         }
         if let Action::List = request.action {
             return Ok(self.denied(request, ActionKind::List, &now.rules));
+        }
+        if is_approved {
+            return Ok(self.denied(request, request.action.kind(), &now.rules));
         }
         let approved =
             self.authorize(&question, self.world.context(&request.action, true)?, &slice.all)?;

@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![expect(clippy::indexing_slicing, reason = "a wrong index fails the test")]
 
+mod approvals;
 mod bad_input;
 mod callers;
 mod documentation;

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use gateway_model::{
-    ErrorKind, FilesystemLimit, HostRules, NetworkLimit, RegisteredTool, RunId, ToolError,
-    WorkspaceName,
+    ConcurrencyClaim, ErrorKind, FilesystemLimit, HostRules, NetworkLimit, RegisteredTool, RunId,
+    ToolError, WorkspaceName, canonical_json,
 };
 use gateway_sandbox::{
     Confinement, Limits, RunDirectory, WorkspaceMount, WriteScope, prepare_run_directory,
@@ -118,6 +118,23 @@ pub(crate) fn reach(
 impl Reach {
     pub(crate) fn working_directory(&self) -> &str {
         &self.working_directory
+    }
+
+    /// Returns what an approval is bound to: a yes for one directory is none for another that
+    /// came to bear its name.
+    pub(crate) fn identity(&self, claim: &ConcurrencyClaim) -> Vec<u8> {
+        let workspaces = self.workspaces.iter().map(|workspace| {
+            let Workspace { name, host, is_writable } = workspace;
+            json!([name.as_str(), host.to_string_lossy(), is_writable])
+        });
+        canonical_json(&json!({
+            "run": self.has_run,
+            "writable": self.is_writable,
+            "workspaces": workspaces.collect::<Vec<_>>(),
+            "working_directory": self.working_directory,
+            "scope": claim.scope(),
+            "paths": claim.paths().collect::<Vec<_>>(),
+        }))
     }
 
     /// Where this call can meet others: its run, and the workspaces that somebody can write to.

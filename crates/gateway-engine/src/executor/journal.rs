@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::adapter::{Completion, Evidence};
+use super::approvals::{self, Confirmed};
 use super::pipeline::{Arrived, Call, Checked, Executor, Footprint, Refused};
 use crate::context::RefusedCall;
 
@@ -191,8 +192,9 @@ pub(crate) async fn admit(
     executor: &Executor,
     call: &Call,
     footprint: &Footprint,
-    (decision, after): (Arc<Decision>, Option<CallId>),
+    (confirmed, after): (Confirmed, Option<CallId>),
 ) -> Result<Admitted, Refused> {
+    let Confirmed { decision, approval } = confirmed;
     let refuse = |error| Refused { error, decision: Some(Arc::clone(&decision)) };
     let admission = Admission {
         facts: facts(call),
@@ -200,12 +202,14 @@ pub(crate) async fn admit(
         after,
         input: call.input_bytes.to_vec(),
         decision: Arc::clone(&decision),
+        approval,
         claim: claim(footprint),
     };
     let state =
         match executor.ledger.admit(admission).await.map_err(|error| refuse(unwritable(error)))? {
             gateway_ledger::Admitted::Fresh(lease) => return Ok(Admitted::Fresh(lease)),
             gateway_ledger::Admitted::Seen(state) => state,
+            gateway_ledger::Admitted::Unapproved => return Err(refuse(approvals::no_longer())),
         };
     match settled(state) {
         Settled::Stored(outcome) => replayed(executor, call, outcome).await.map(Admitted::Seen),
@@ -298,9 +302,16 @@ fn settled(state: KeyState) -> Settled {
         KeyState::Indeterminate { call } => ToolError::new(
             ErrorKind::Indeterminate,
             "it is unknown whether this call's effect happened; it is not run again. Look at what the tool acts on, \
-             then use a new key if the effect is missing",
+             then use a new key if the effect is missing, or let an operator settle this one with \
+             `atg calls resolve CALL --done` or `--not-done`",
         )
         .with("unknown_call_id", call.to_string()),
+        KeyState::Resolved { call } => ToolError::new(
+            ErrorKind::Conflict,
+            "an operator found that this call's effect happened; its output is not known",
+        )
+        .with("resolved", true)
+        .with("resolved_call_id", call.to_string()),
         KeyState::Expired { call } => {
             ToolError::new(ErrorKind::Conflict, "the idempotency key was used so long ago that its outcome is not kept")
                 .with("expired", true)
@@ -330,7 +341,7 @@ fn key_of(call: &Call) -> Option<(KeyScope, Rerun)> {
     Some((scope, rerun))
 }
 
-fn facts(call: &Call) -> CallFacts {
+pub(crate) fn facts(call: &Call) -> CallFacts {
     CallFacts {
         call: call.id,
         principal: call.context.principal,
@@ -390,7 +401,7 @@ fn status(has_started: bool, error: Option<&ToolError>) -> Status {
 }
 
 /// What a caller is told when the journal does not take an entry.
-fn unwritable(error: LedgerError) -> ToolError {
+pub(crate) fn unwritable(error: LedgerError) -> ToolError {
     tracing::error!(error = %chain(&error), "journal entry not written");
     let message = match error {
         LedgerError::Full { .. } | LedgerError::Poisoned => error.to_string(),

@@ -5,13 +5,14 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use gateway_ledger::Ledger;
 use gateway_model::wire::RequiredId;
 use gateway_model::{
-    CallId, Clock, ConcurrencyClaim, Decision, Effect, ErrorKind, RegisteredTool, ToolBinding,
-    ToolError, ToolOutput, Violation, canonical_json,
+    CallId, Clock, ConcurrencyClaim, Decision, ErrorKind, RegisteredTool, ToolBinding, ToolError,
+    ToolOutput, Violation, canonical_json,
 };
 use gateway_policy::{Action, ExecuteContext, Policy, PolicyRequest, ToolFacts};
 use gateway_sandbox::Sandbox;
@@ -20,11 +21,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::adapter::{Adapter, Completion, Evidence, Job};
+use super::approvals::Confirmed;
 use super::journal::{Admitted, Seen};
 use super::report::CallReport;
 use super::scheduler::{ClaimError, HeldClaim, Scheduler};
 use super::secrets::{CallSecrets, SecretSource};
-use super::{confine, journal};
+use super::{approvals, confine, journal};
 use crate::context::RequestContext;
 use crate::tool_metadata::{ToolCatalog, Workspace};
 
@@ -46,6 +48,10 @@ pub(crate) struct Executor {
     pub(crate) artifacts: PathBuf,
     pub(crate) workspaces: Vec<Workspace>,
     pub(crate) secrets: SecretSource,
+    /// Calls that wait for a person's answer.
+    pub(crate) waiting_for_answers: AtomicUsize,
+    /// Cancelled when no new call is taken in any more.
+    pub(crate) closing: CancellationToken,
     /// Cancelled when the gateway shuts down.
     pub(crate) shutdown: CancellationToken,
 }
@@ -185,9 +191,9 @@ impl Executor {
         };
         let footprint = self.prepare(&call)?; // 4
         let decision = self.decide(&call, &footprint); // 5
-        confirm(&decision)?; // 6
-        let claim = Arc::new(self.claim(&call, &footprint, &decision).await?); // 7
-        let lease = match self.admit(&call, &footprint, (decision, after)).await? {
+        let confirmed = self.confirm(&call, &footprint, decision).await?; // 6
+        let claim = Arc::new(self.claim(&call, &footprint, &confirmed.decision).await?); // 7
+        let lease = match self.admit(&call, &footprint, (confirmed, after)).await? {
             Admitted::Fresh(lease) => lease, // 8
             Admitted::Seen(stored) => return Ok(Ended::Replayed(stored)),
         };
@@ -272,6 +278,16 @@ impl Executor {
     /// 5: one decision, naming one rule.
     fn decide(&self, call: &Call, footprint: &Footprint) -> Arc<Decision> {
         step("decide");
+        self.decided(call, footprint, false)
+    }
+
+    /// Decides a call, with or without a person's approval of it.
+    pub(crate) fn decided(
+        &self,
+        call: &Call,
+        footprint: &Footprint,
+        is_approved: bool,
+    ) -> Arc<Decision> {
         self.policy.decide(&PolicyRequest {
             principal: call.context.principal,
             action: Action::Execute(ExecuteContext {
@@ -280,9 +296,21 @@ impl Executor {
                 requested_tier: call.tool.tier,
                 claim: &footprint.claim,
                 args_bytes: call.input_bytes.len() as u64,
+                is_approved,
             }),
             tool: ToolFacts::from(&*call.tool),
         })
+    }
+
+    /// 6: an ask waits for a person's answer to exactly this call. No claim is held meanwhile.
+    async fn confirm(
+        &self,
+        call: &Call,
+        footprint: &Footprint,
+        decision: Arc<Decision>,
+    ) -> Result<Confirmed, Refused> {
+        step("confirm");
+        approvals::confirm(self, call, footprint, decision).await
     }
 
     /// 7: waits for the calls this one conflicts with. Nothing is durable yet, no clock runs.
@@ -312,14 +340,17 @@ impl Executor {
         &self,
         call: &Call,
         footprint: &Footprint,
-        (decision, after): (Arc<Decision>, Option<CallId>),
+        (confirmed, after): (Confirmed, Option<CallId>),
     ) -> Result<Admitted, Refused> {
         step("admit");
+        let decision = Arc::clone(&confirmed.decision);
         if self.shutdown.is_cancelled() {
             let error = ToolError::new(ErrorKind::Unavailable, "the gateway is shutting down");
             return Err(Refused { error, decision: Some(decision) });
         }
-        journal::admit(self, call, footprint, (decision, after)).await
+        // Claims are waited for: what was approved must still be what is about to run.
+        let confirmed = approvals::confirm_again(self, call, footprint, confirmed)?;
+        journal::admit(self, call, footprint, (confirmed, after)).await
     }
 
     /// 9: the confinement of the run and its workspaces. The tool's clock starts.
@@ -395,24 +426,6 @@ impl Executor {
 /// Logs which step the call's span enters.
 fn step(name: &'static str) {
     tracing::debug!(step = name, "step");
-}
-
-/// 6: an ask ends the call until a person has approved exactly this one.
-fn confirm(decision: &Arc<Decision>) -> Result<(), Refused> {
-    step("confirm");
-    let Decision { rule, reason, .. } = &**decision;
-    let error = match decision.effect {
-        Effect::Allow => return Ok(()),
-        Effect::Ask => ToolError::new(
-            ErrorKind::ApprovalRequired,
-            format!("Policy denied execution: a person must approve this call first: {reason}"),
-        ),
-        Effect::Deny => ToolError::new(
-            ErrorKind::PermissionDenied,
-            format!("Policy denied execution: {reason}"),
-        ),
-    };
-    Err(Refused { error: error.with("rule", rule.as_str()), decision: Some(Arc::clone(decision)) })
 }
 
 /// Holds an output against its schema and the bound on its size; returns the bytes to store.

@@ -1,5 +1,6 @@
 //! The schemas that the operations of the document refer to.
 
+use gateway_engine::ApprovalStage;
 use gateway_model::wire::ToolType;
 use gateway_model::{ErrorKind, FailureClass, HttpBody, HttpMethod, Idempotency, SafetyTier};
 use serde_json::{Value, json};
@@ -35,6 +36,17 @@ pub(super) fn all() -> Value {
                 "description": "The `after` of the next page; null where this is the last one.",
             },
         })),
+        "Approval": approval(true),
+        "ApprovalSummary": approval(false),
+        "ApprovalPage": closed(json!({
+            "approvals": { "type": "array", "items": reference("ApprovalSummary") },
+            "next_after": {
+                "type": ["integer", "null"],
+                "description": "The `after` of the next page; null where this is the last one.",
+            },
+        })),
+        "AnswerApproval": answer_approval(),
+        "ResolveCall": resolve_call(),
         "Problem": problem(),
     })
 }
@@ -368,6 +380,73 @@ fn receipt(is_whole: bool) -> Value {
         properties.insert("bundle".to_owned(), bundle);
     }
     closed(properties)
+}
+
+fn approval(is_whole: bool) -> Value {
+    let text = || json!({ "type": "string" });
+    let optional = || json!({ "type": ["string", "null"] });
+    let states: Vec<&str> = ApprovalStage::ALL.into_iter().map(ApprovalStage::as_str).collect();
+    let mut properties = json!({
+        "approval_id": { "type": "string", "format": "uuid" },
+        "state": { "enum": states },
+        "scope": { "const": "once" },
+        "principal": text(),
+        "run_id": text(),
+        "wih_id": text(),
+        "correlation_id": optional(),
+        "call_id": { "type": "string", "description": "The attempt that was asked about." },
+        "tool": { "type": "object", "description": "Id, version, hash of the definition, tier, adapter." },
+        "rule": text(),
+        "reason": { "type": "string", "description": "Why the rule asks." },
+        "policy_set": text(),
+        "input_bytes": { "type": "integer", "minimum": 0 },
+        "asked_at": text(),
+        "expires_at": text(),
+        "answered_by": optional(),
+        "answered_at": optional(),
+        "answer_reason": optional(),
+        "used_by": { "type": ["string", "null"], "description": "The call that used the yes." },
+    });
+    if let (true, Some(properties)) = (is_whole, properties.as_object_mut()) {
+        let input =
+            json!({ "type": "object", "description": "Exactly what the call would run with." });
+        properties.insert("input".to_owned(), input);
+    }
+    closed(properties)
+}
+
+fn answer_approval() -> Value {
+    json!({
+        "type": "object",
+        "required": ["decision"],
+        "properties": {
+            "decision": { "enum": ["approve", "deny"] },
+            "scope": { "enum": ["once", null], "description": "An answer is to one call." },
+            "reason": reason("Why, for whoever made the call"),
+        },
+        "additionalProperties": false,
+    })
+}
+
+fn resolve_call() -> Value {
+    json!({
+        "type": "object",
+        "required": ["resolution"],
+        "properties": {
+            "resolution": { "enum": ["done", "not_done"] },
+            "reason": reason("How it was found out"),
+        },
+        "additionalProperties": false,
+    })
+}
+
+fn reason(what: &str) -> Value {
+    json!({
+        "type": ["string", "null"],
+        "maxLength": 125,
+        "pattern": "^[^\\x00-\\x1f\\x7f-\\x9f]*$",
+        "description": format!("{what}: one line, at most 500 bytes."),
+    })
 }
 
 fn problem() -> Value {

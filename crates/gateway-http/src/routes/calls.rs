@@ -6,6 +6,8 @@
 mod answer;
 mod asked;
 
+use std::time::Duration;
+
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, Path, Request, State};
 use axum::http::StatusCode;
@@ -16,7 +18,7 @@ use gateway_model::{Face, Principal};
 use serde_json::json;
 
 use self::answer::with_call_headers;
-use self::asked::{Asked, Faulty, Named};
+use self::asked::{Asked, Faulty, Named, patience};
 use super::Route;
 use super::operations::json_response;
 use crate::body::JsonBody;
@@ -27,6 +29,9 @@ use crate::router::Served;
 const KEY_HEADER: &str = "Idempotency-Key";
 const RUN_HEADER: &str = "X-Run-Id";
 const WIH_HEADER: &str = "X-Wih-Id";
+const PREFER_HEADER: &str = "Prefer";
+const PREFER_TEXT: &str = "`wait=SECONDS` (RFC 7240) waits for a person's answer, where policy asks for one: at most \
+     120 s. Without it, such a call is answered at once with `approval_required`.";
 
 pub(super) fn routes() -> Vec<Route> {
     vec![
@@ -46,6 +51,7 @@ fn execute_operation() -> Operation {
          sender also gets its statuses: 409 while the key's call runs, or where its outcome is \
          unknown or no longer kept, and 422 for a key that was used with another input.",
     )
+    .header(PREFER_HEADER, PREFER_TEXT)
     .body(schema("ExecuteRequest"), execute_example(), Refusal::Call)
     .answer(StatusCode::OK, "The outcome.", Some((JSON, schema("CallAnswer"))));
     with_call_headers(operation).answer(
@@ -65,6 +71,7 @@ fn call_operation() -> Operation {
     .path("id", "Registered tool identifier.", json!({ "type": "string", "minLength": 1 }))
     .header(KEY_HEADER, "Idempotency and trace correlation key: 1 to 128 of A-Z a-z 0-9 . _ : -.")
     .header(RUN_HEADER, "Run scope: 1 to 128 of A-Z a-z 0-9 _ -. Without it, `default`.")
+    .header(PREFER_HEADER, PREFER_TEXT)
     .header(WIH_HEADER, "Workflow invocation handle. Without it, `default`.")
     .body(schema("CallInput"), json!({ "message": "hello" }), Refusal::Call)
     .body_is_optional()
@@ -105,7 +112,10 @@ async fn execute(
 ) -> Response {
     let (parts, body) = request.into_parts();
     match JsonBody::read(&parts.headers, body).await {
-        Ok(body) => conduct(&served, principal, Asked::in_body(body, &parts.headers)).await,
+        Ok(body) => {
+            let asked = Asked::in_body(body, &parts.headers);
+            conduct(&served, principal, asked, patience(&parts.headers)).await
+        }
         Err(error) => answer::unread(error.status, &error.reason),
     }
 }
@@ -123,14 +133,20 @@ async fn call(
     let (parts, body) = request.into_parts();
     match JsonBody::read_optional(&parts.headers, body).await {
         Ok(body) => {
-            conduct(&served, principal, Asked::in_headers(tool, body, &parts.headers)).await
+            let asked = Asked::in_headers(tool, body, &parts.headers);
+            conduct(&served, principal, asked, patience(&parts.headers)).await
         }
         Err(error) => answer::unread(error.status, &error.reason),
     }
 }
 
 /// Brings a call to the line, or journals why it does not get there.
-async fn conduct(served: &Served, principal: Principal, asked: Result<Asked, Faulty>) -> Response {
+async fn conduct(
+    served: &Served,
+    principal: Principal,
+    asked: Result<Asked, Faulty>,
+    patience: Duration,
+) -> Response {
     let asked = match asked {
         Ok(asked) => asked,
         Err(Faulty { named: None, error }) => {
@@ -144,7 +160,10 @@ async fn conduct(served: &Served, principal: Principal, asked: Result<Asked, Fau
     };
     let Asked { tool, input, ids, is_key_in_header } = asked;
     let report = match RequestContext::parse(principal, Face::Rest, &ids) {
-        Ok(context) => served.gateway.execute(context, &tool, input).await,
+        Ok(context) => {
+            let context = RequestContext { patience, ..context };
+            served.gateway.execute(context, &tool, input).await
+        }
         Err(error) => {
             let refused = RefusedCall { principal, caller: Face::Rest, tool, ids, input, error };
             served.gateway.refuse(refused).await

@@ -21,7 +21,7 @@ const MAX_LIMIT: u32 = 100;
 /// How many receipts are held at once; each may carry a whole input and a whole output.
 const READ_AT_ONCE: u32 = 8;
 /// The last position that the ledger can hold.
-const MAX_POSITION: u64 = i64::MAX.unsigned_abs();
+pub(super) const MAX_POSITION: u64 = i64::MAX.unsigned_abs();
 
 pub(super) fn routes() -> Vec<Route> {
     vec![
@@ -142,7 +142,11 @@ impl Page {
     }
 }
 
-fn number(name: &str, text: &str, range: &std::ops::RangeInclusive<u64>) -> Result<u64, Problem> {
+pub(super) fn number(
+    name: &str,
+    text: &str,
+    range: &std::ops::RangeInclusive<u64>,
+) -> Result<u64, Problem> {
     let is_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|number| is_digits && range.contains(number));
     number.ok_or_else(|| {
@@ -153,7 +157,7 @@ fn number(name: &str, text: &str, range: &std::ops::RangeInclusive<u64>) -> Resu
     })
 }
 
-fn unusable(reason: String) -> Problem {
+pub(super) fn unusable(reason: String) -> Problem {
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, reason)
 }
 

@@ -93,7 +93,7 @@ async fn the_documents_own_examples_are_valid() {
             }
         }
     }
-    assert_eq!(checked, 4);
+    assert_eq!(checked, 6);
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use gateway_engine::{
 use gateway_http::{HttpOptions, Peer, router};
 use gateway_ledger::{Ledger, LedgerOptions};
 use gateway_model::wire::RegisterTool;
-use gateway_model::{ErrorKind, SystemClock, ToolBinding, ToolError, ToolOutput};
+use gateway_model::{Clock, ErrorKind, SystemClock, Timestamp, ToolBinding, ToolError, ToolOutput};
 use gateway_policy::{Policy, PolicyOptions};
 use gateway_sandbox::{Sandbox, SandboxOptions};
 use http_body_util::BodyExt;
@@ -75,13 +76,31 @@ impl Adapter for Fake {
     }
 }
 
+/// The machine's clock, moved on when a test says so.
+#[derive(Default)]
+pub(crate) struct MovedClock(AtomicU64);
+
+impl MovedClock {
+    pub(crate) fn advance(&self, duration: Duration) {
+        self.0.fetch_add(u64::try_from(duration.as_millis()).unwrap(), Ordering::Relaxed);
+    }
+}
+
+impl Clock for MovedClock {
+    fn now(&self) -> Timestamp {
+        SystemClock.now().plus(Duration::from_millis(self.0.load(Ordering::Relaxed)))
+    }
+}
+
 /// The gateway and what a test needs beside it.
 pub(crate) struct Fixture {
     pub(crate) router: Router,
     pub(crate) gateway: ToolGateway,
     pub(crate) fake: Arc<FakeAdapter>,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) clock: Arc<MovedClock>,
     document: Value,
-    _home: tempfile::TempDir,
+    pub(crate) home: tempfile::TempDir,
 }
 
 /// An answer, read to its end.
@@ -114,15 +133,15 @@ impl Fixture {
     /// Closes the gateway and opens it again, with other tools built in.
     pub(crate) async fn reopen_with(self, builtins: Vec<RegisterTool>) -> Self {
         self.gateway.close().await;
-        let Self { _home: home, router, gateway, .. } = self;
+        let Self { home, router, gateway, .. } = self;
         drop((router, gateway));
         Self::open_with(home, builtins).await
     }
 
     async fn open_with(home: tempfile::TempDir, builtins: Vec<RegisterTool>) -> Self {
-        let clock = Arc::new(SystemClock);
+        let clock = Arc::new(MovedClock::default());
         let (ledger, _report) =
-            Ledger::open(LedgerOptions::in_home(home.path()), Arc::<SystemClock>::clone(&clock))
+            Ledger::open(LedgerOptions::in_home(home.path()), Arc::<MovedClock>::clone(&clock))
                 .unwrap();
         let sandbox = SandboxOptions {
             enforce: false,
@@ -131,11 +150,13 @@ impl Fixture {
             home: home.path().to_owned(),
         };
         let fake = Arc::new(FakeAdapter::default());
+        let directory = Some(home.path().join("policies"));
+        let policy = Arc::new(Policy::load(PolicyOptions { directory }).unwrap());
         let parts = GatewayParts {
             ledger,
-            policy: Arc::new(Policy::load(PolicyOptions { directory: None }).unwrap()),
+            policy: Arc::clone(&policy),
             sandbox: Sandbox::probe(sandbox).await,
-            clock,
+            clock: Arc::<MovedClock>::clone(&clock),
             secrets: SecretSource::none(),
             local: Arc::new(Fake(Arc::clone(&fake))),
             http: Arc::new(Fake(Arc::clone(&fake))),
@@ -159,7 +180,8 @@ impl Fixture {
                 allowed_origins: Vec::new(),
             },
         );
-        let mut fixture = Self { router, gateway, fake, document: Value::Null, _home: home };
+        let document = Value::Null;
+        let mut fixture = Self { router, gateway, fake, policy, clock, document, home };
         fixture.document = fixture.get("/openapi.json").await.json();
         fixture
     }

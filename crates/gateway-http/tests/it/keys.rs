@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, JSON, registration};
+use crate::fixture::{Fixture, JSON, TOKEN, registration};
 
 #[tokio::test]
 async fn a_repeated_call_is_replayed_with_the_first_ones_receipt() {
@@ -109,6 +109,35 @@ async fn nobody_knows_what_an_adapter_did_that_panicked() {
         assert_eq!(answer["error"]["details"]["kind"], "indeterminate", "{answer}");
     }
     assert_eq!(fixture.fake.runs("note.add"), 1);
+}
+
+#[tokio::test]
+async fn an_operator_settles_a_call_whose_outcome_is_unknown() {
+    let fixture = Fixture::open().await;
+    let token = format!("Bearer {TOKEN}");
+    for (key, resolution, kind) in
+        [("k_1", "done", "conflict"), ("k_2", "not_done", "indeterminate")]
+    {
+        let input = || json!({"message": "a", "end": "panic"});
+        let unknown = fixture.execute("note.add", input(), key).await;
+        let call = unknown.header("x-call-id").to_owned();
+        let path = format!("/v1/calls/{call}/resolution");
+        let body = json!({"resolution": resolution, "reason": "looked"}).to_string();
+        assert_eq!(fixture.send("POST", &path, &[JSON], body.clone()).await.status, 403);
+        let operator = [JSON, ("authorization", &*token)];
+        assert_eq!(fixture.send("POST", &path, &operator, body.clone()).await.status, 204);
+        assert_eq!(fixture.send("POST", &path, &operator, body).await.status, 409);
+        assert_eq!(fixture.send("POST", &path, &operator, "{}").await.status, 422);
+        let again = fixture.execute("note.add", input(), key).await;
+        assert_eq!(again.json()["error"]["details"]["kind"], kind, "{again:?}");
+    }
+    assert_eq!(fixture.fake.runs("note.add"), 3, "what was not done ran anew");
+    let path = "/v1/calls/0190f5fe-7c00-7a00-8000-000000000000/resolution";
+    let operator = [JSON, ("authorization", &*token)];
+    assert_eq!(
+        fixture.send("POST", path, &operator, "{\"resolution\":\"done\"}").await.status,
+        404
+    );
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@
     reason = "a test that cannot go on fails"
 )]
 
+mod approvals;
 mod bad_input;
 mod contract;
 mod document;

@@ -6,6 +6,8 @@
 //! INVARIANT: a leaf has at most [`MAX_LEAF_BYTES`], because every member that a caller, a tool
 //! or a policy file chooses is bounded here.
 
+pub(crate) mod approval;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +18,7 @@ use gateway_model::{
 use serde_json::{Map, Value, json};
 
 use super::{CallFacts, Event, Settlement, Status};
+use crate::approvals::GrantedApproval;
 use crate::sealing::{Bundle, Commitment};
 
 /// The version of the record format.
@@ -79,6 +82,8 @@ pub(crate) struct AdmittedCall {
     pub(crate) attempt: u32,
     pub(crate) first_call: CallId,
     pub(crate) decision: Arc<Decision>,
+    /// The approval that the call uses.
+    pub(crate) approval: Option<GrantedApproval>,
     pub(crate) input: Commitment,
     pub(crate) key: Option<String>,
 }
@@ -138,15 +143,19 @@ fn with_facts(members: &mut Members, facts: &CallFacts) {
     members.set("tool", tool);
 }
 
-fn policy(decision: &Decision) -> Value {
+fn policy(decision: &Decision, approval: Option<&GrantedApproval>) -> Value {
     let Decision { effect, rule, reason: _, reasons, errors, policy_set } = decision;
-    json!({
+    let mut policy = json!({
         "decision": effect.as_str(),
         "rule": bounded_text(rule, MAX_TEXT_BYTES),
         "reasons": bounded(json!(reasons)),
         "errors": bounded(json!(errors)),
         "set": policy_set.to_string(),
-    })
+    });
+    if let (Some(members), Some(granted)) = (policy.as_object_mut(), approval) {
+        members.insert("approval".to_owned(), approval::told(granted));
+    }
+    policy
 }
 
 /// Puts the hash of a value in the place of a value that is too long for a leaf.
@@ -163,13 +172,13 @@ fn bounded_to(most_bytes: usize, value: Value) -> Value {
 }
 
 fn with_admitted(members: &mut Members, admitted: &AdmittedCall) {
-    let AdmittedCall { facts, attempt, first_call, decision, input, key } = admitted;
+    let AdmittedCall { facts, attempt, first_call, decision, approval, input, key } = admitted;
     with_facts(members, facts);
     members.set("attempt", *attempt);
     if *first_call != facts.call {
         members.set("first_call", first_call.to_string());
     }
-    members.set("policy", policy(decision));
+    members.set("policy", policy(decision, approval.as_ref()));
     members.set("input", input.to_json());
     if let Some(key) = key {
         members.set("key", key.as_str());
@@ -306,7 +315,7 @@ pub(crate) fn event(event: &Event, bundle: &Bundle, origin: Origin) -> Leaf {
             members.set("face", face.as_str());
             with_ids_as_they_came(&mut members, ids);
             if let Some(decision) = decision {
-                members.set("policy", policy(decision));
+                members.set("policy", policy(decision, None));
             }
             members.set("status", "refused");
             members.set("error", json!({ "kind": error.as_str() }));
@@ -340,6 +349,23 @@ pub(crate) fn event(event: &Event, bundle: &Bundle, origin: Origin) -> Leaf {
             members
         }
     })
+}
+
+/// An operator's word about a call whose outcome is unknown.
+pub(crate) fn resolution(
+    call: CallId,
+    has_acted: bool,
+    (by, reason): (Principal, Option<&str>),
+    origin: Origin,
+) -> Leaf {
+    let mut members = members("resolution", origin);
+    members.set("call", call.to_string());
+    members.set("principal", by.as_str());
+    members.set("decision", if has_acted { "committed" } else { "not_executed" });
+    if let Some(reason) = reason {
+        members.set("reason", bounded_text(reason, 500));
+    }
+    Leaf::new(members)
 }
 
 fn with_ids_as_they_came(members: &mut Members, ids: &[String; 4]) {

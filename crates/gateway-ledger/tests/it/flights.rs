@@ -33,6 +33,7 @@ async fn of_many_calls_at_once_one_acts_and_all_get_its_outcome() {
                     return true;
                 }
                 Admitted::Seen(state) => state,
+                Admitted::Unapproved => panic!("it needs no approval"),
             };
             while let KeyState::InFlight(joiner) = state {
                 assert!(joiner.wait(LONG).await);
@@ -113,7 +114,7 @@ async fn an_admission_that_nobody_waits_for_frees_its_key() {
                 break ledger.settle(lease, succeeded()).await.map(drop).unwrap();
             }
             Admitted::Seen(KeyState::InFlight(joiner)) => assert!(joiner.wait(LONG).await),
-            Admitted::Seen(other) => panic!("{other:?}"),
+            other @ (Admitted::Seen(_) | Admitted::Unapproved) => panic!("{other:?}"),
         }
     }
     assert_eq!(status(&ledger, 1).await.as_deref(), Some("not_started"));

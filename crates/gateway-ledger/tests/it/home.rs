@@ -119,6 +119,7 @@ pub(crate) fn effectful(number: u8) -> Admission {
         after: None,
         input: INPUT.to_vec(),
         decision: std::sync::Arc::new(decision()),
+        approval: None,
         claim: json!({ "scope": "paths", "paths": ["/workspace/a"] }),
     }
 }
@@ -164,7 +165,8 @@ pub(crate) fn ended(status: Status) -> Settlement {
         | Status::Timeout
         | Status::Cancelled
         | Status::Indeterminate
-        | Status::NotStarted => {
+        | Status::NotStarted
+        | Status::Resolved => {
             Settlement { status, output: None, error: Some(failure()), ..succeeded() }
         }
     }
@@ -175,6 +177,7 @@ pub(crate) fn lease(admitted: Result<Admitted, LedgerError>) -> Lease {
     match admitted.unwrap() {
         Admitted::Fresh(lease) => lease,
         Admitted::Seen(state) => panic!("the key stands in the way: {state:?}"),
+        Admitted::Unapproved => panic!("the approval does not hold"),
     }
 }
 
@@ -183,6 +186,7 @@ pub(crate) fn seen(admitted: Result<Admitted, LedgerError>) -> KeyState {
     match admitted.unwrap() {
         Admitted::Fresh(lease) => panic!("a second call may act: {lease:?}"),
         Admitted::Seen(state) => state,
+        Admitted::Unapproved => panic!("the approval does not hold"),
     }
 }
 

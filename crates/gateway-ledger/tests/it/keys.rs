@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use gateway_ledger::{Admission, Admitted, KeyState, Ledger, Rerun, Status};
+use gateway_ledger::{Admission, Admitted, KeyState, Ledger, Rerun, Resolved, Status};
 use gateway_model::{Principal, canonical_json, parse_json};
 
 use crate::home::{
-    ALWAYS, Home, INPUT, NEVER, call, effect_free, effectful, ended, failure, lease, output, scope,
-    seen, succeeded,
+    ALWAYS, Home, INPUT, NEVER, call, effect_free, effectful, ended, failure, lease, leaves,
+    output, scope, seen, succeeded,
 };
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -92,6 +92,7 @@ fn answer(state: &KeyState) -> Answer {
         KeyState::Mismatch { first } if *first == call(1) => Answer::Mismatch,
         KeyState::Foreign => Answer::Foreign,
         KeyState::Indeterminate { call: of } if *of == call(1) => Answer::Indeterminate,
+        KeyState::Resolved { .. } => panic!("nobody settled it"),
         KeyState::Expired { call: of } if *of == call(1) => Answer::Expired,
         other => panic!("an unexpected state: {other:?}"),
     }
@@ -108,6 +109,7 @@ async fn use_again(ledger: &Ledger, second: Second) -> Answer {
             ledger.settle(lease, succeeded()).await.unwrap();
             Answer::Acts(attempt)
         }
+        Admitted::Unapproved => panic!("it needs no approval"),
         Admitted::Seen(state) => {
             let admitted = answer(&state);
             assert_eq!(answer(&looked), admitted);
@@ -237,4 +239,38 @@ async fn a_call_without_a_key_always_runs_anew() {
     }
     // Only outcomes: admission wrote nothing.
     assert_eq!(ledger.records(0, 10).await.unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn an_operators_word_settles_a_call_whose_outcome_is_unknown_and_no_other() {
+    for has_acted in [true, false] {
+        let home = Home::new();
+        let ledger = home.open();
+        let resolve = |number| {
+            let found = (has_acted, Some("looked at the outbox".to_owned()));
+            ledger.resolve_call(call(number), Principal::Operator, found)
+        };
+        assert_eq!(resolve(1).await.unwrap(), Resolved::Unknown);
+        let first = lease(ledger.admit(effectful(1)).await);
+        assert_eq!(resolve(1).await.unwrap(), Resolved::Unknown, "it still runs");
+        ledger.settle(first, ended(Status::Indeterminate)).await.unwrap();
+        assert_eq!(resolve(1).await.unwrap(), Resolved::Done);
+        assert_eq!(resolve(1).await.unwrap(), Resolved::Settled);
+        let again = Admission { after: Some(call(1)), ..effectful(2) };
+        if has_acted {
+            assert!(matches!(seen(ledger.admit(again).await), KeyState::Resolved { .. }));
+        } else {
+            let second = lease(ledger.admit(again).await);
+            assert_eq!(second.attempt(), 2);
+            ledger.settle(second, succeeded()).await.unwrap();
+            assert_eq!(resolve(1).await.unwrap(), Resolved::Settled);
+            assert_eq!(resolve(2).await.unwrap(), Resolved::Settled, "its outcome is known");
+        }
+        let leaves = leaves(&ledger).await;
+        assert_eq!(
+            (&leaves[2]["kind"], &leaves[2]["call"]),
+            (&"resolution".into(), &call(1).to_string().into())
+        );
+        ledger.verify().await.unwrap();
+    }
 }

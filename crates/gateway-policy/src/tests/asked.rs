@@ -26,6 +26,7 @@ pub(crate) struct Asked {
     pub(crate) wih_id: WihId,
     pub(crate) claim: ConcurrencyClaim,
     pub(crate) args_bytes: u64,
+    pub(crate) is_approved: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +54,7 @@ impl Asked {
             wih_id: "wih_1".parse().unwrap(),
             claim: ConcurrencyClaim::Shared,
             args_bytes: 20,
+            is_approved: false,
         }
     }
 
@@ -73,6 +75,7 @@ impl Asked {
                     requested_tier: tier.unwrap_or(self.tier),
                     claim: &self.claim,
                     args_bytes: self.args_bytes,
+                    is_approved: self.is_approved,
                 }),
                 Verb::List => Action::List,
                 Verb::Remove => Action::Remove,

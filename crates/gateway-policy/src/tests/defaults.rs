@@ -36,6 +36,43 @@ fn execution_is_decided_by_tier() {
 }
 
 #[test]
+fn an_approval_lifts_a_gate_and_no_denial() {
+    let approved = |tier| {
+        let mut asked = Asked::new(Local, EXECUTE, "tool.x", tier);
+        asked.is_approved = true;
+        asked
+    };
+    check_with(&[], &approved(T2), Allow, "base.t0-t2");
+    check_with(&[], &approved(T3), Allow, "base.t3");
+    check_with(&[], &approved(T4), Deny, "default");
+    let forbid =
+        "@id(\"home.no\") forbid (principal, action, resource == Allternit::Tool::\"tool.x\");";
+    check_with(&[("no.cedar", forbid)], &approved(T3), Deny, "home.no");
+    // What is remembered of a call without an approval is not what one with it gets.
+    let rules = rule_set(&[]).unwrap();
+    for (is_approved, effect) in [(false, Ask), (true, Allow), (false, Ask)] {
+        let asked = Asked { is_approved, ..approved(T3) };
+        assert_eq!(rules.decide(&asked.request()).effect, effect);
+    }
+}
+
+#[test]
+fn the_shortest_time_of_the_gates_is_the_time_to_answer() {
+    let gate = |seconds: &str| {
+        format!(
+            "@id(\"home.asks\") @ask(\"human\") @ttl(\"{seconds}\") forbid (principal, action == \
+             Allternit::Action::\"execute\", resource) unless {{ context.approval.granted }};"
+        )
+    };
+    for (seconds, expected) in [("60", 60), ("3600", 900)] {
+        let rules = rule_set(&[("gate.cedar", &gate(seconds))]).unwrap();
+        let decision = rules.decide(&Asked::new(Local, EXECUTE, "tool.x", T3).request());
+        let time = rules.answer_time(&decision).map(|time| time.as_secs());
+        assert_eq!(time, Some(expected), "{decision:?}");
+    }
+}
+
+#[test]
 fn a_call_is_held_to_its_own_tier_and_never_below_its_tools() {
     check(Local, Verb::Execute(Some(T3)), T2, (Ask, "gate.t3"));
     check(Local, Verb::Execute(Some(T4)), T2, (Deny, "default"));

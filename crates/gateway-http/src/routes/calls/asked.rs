@@ -1,12 +1,14 @@
 //! What a request asks for: the call in its body, path and headers, or what is wrong with it.
 
+use std::time::Duration;
+
 use axum::http::HeaderMap;
 use gateway_engine::RequestIds;
 use gateway_model::wire::{ExecuteRequest, FieldError, RequiredId};
 use gateway_model::{ToolError, Violation, parse_json};
 use serde_json::{Map, Value};
 
-use super::{KEY_HEADER, RUN_HEADER, WIH_HEADER};
+use super::{KEY_HEADER, PREFER_HEADER, RUN_HEADER, WIH_HEADER};
 use crate::body::JsonBody;
 
 /// The run and the workflow handle of a caller that names none.
@@ -135,6 +137,20 @@ fn header(headers: &HeaderMap, name: &str) -> Result<Option<String>, FieldError>
             Err(fault("", &format!("the header {name} came more than once; expected it once")))
         }
     }
+}
+
+/// Returns how long the caller would wait for a person: `wait` of RFC 7240, section 4.3.
+///
+/// A preference that cannot be read is ignored, as section 2 has it.
+pub(super) fn patience(headers: &HeaderMap) -> Duration {
+    let preferences = headers.get_all(PREFER_HEADER).iter().filter_map(|value| value.to_str().ok());
+    let seconds = preferences.flat_map(|value| value.split(',')).find_map(|preference| {
+        let (name, value) = preference.split(';').next()?.split_once('=')?;
+        let value = value.trim().trim_matches('"');
+        let is_wait = name.trim().eq_ignore_ascii_case("wait");
+        value.parse::<u16>().ok().filter(|_| is_wait)
+    });
+    Duration::from_secs(seconds.unwrap_or(0).into())
 }
 
 /// Takes off the quotes of a string as structured fields write it (RFC 9651, section 3.3.3).

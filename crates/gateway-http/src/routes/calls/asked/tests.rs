@@ -99,3 +99,19 @@ fn ids_come_in_headers() {
     let given = headers(&[("x-run-id", "run_1"), ("x-run-id", "run_2")]);
     assert!(Asked::in_headers("t".into(), None, &given).is_err());
 }
+
+#[test]
+fn a_preference_to_wait_is_read_and_any_other_is_ignored() {
+    let check = |values: &[&'static str], seconds: u64| {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(PREFER_HEADER, axum::http::HeaderValue::from_static(value));
+        }
+        assert_eq!(patience(&headers), Duration::from_secs(seconds), "{values:?}");
+    };
+    check(&[], 0);
+    check(&["wait=10"], 10);
+    check(&["respond-async, Wait = \"7\"; x=1"], 7);
+    check(&["respond-async", "wait=3"], 3);
+    check(&["wait", "wait=-1, wait=x, wait=99999, waits=4"], 0);
+}
