@@ -48,6 +48,10 @@ pub(super) fn run(invocation: &mut Invocation, arguments: &CallArguments) -> Out
     } else {
         print(invocation, &body, answer.header("x-receipt-id"))?;
     }
+    if body.pointer("/error/details/kind") == Some(&Value::from("approval_required")) {
+        let again = format!("once approved: the same command with --key {key}");
+        invocation.terminal.note(&again)?;
+    }
     Ok(exit_of(&body))
 }
 

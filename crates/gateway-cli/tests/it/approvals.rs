@@ -52,6 +52,8 @@ fn an_operator_answers_on_the_command_line_and_the_call_acts_once() {
     assert_eq!(gateway.register(&definition()).status, 201);
     let asked = erase(&gateway);
     assert_eq!(asked.status.code(), Some(4), "{asked:?}");
+    let advice = String::from_utf8_lossy(&asked.stderr);
+    assert!(advice.contains("once approved: the same command with --key erase_7"), "{advice}");
     let approval = watched(&gateway);
     assert_eq!(approval["input"], json!({"disk": "sdb"}));
     let id = approval["approval_id"].as_str().unwrap();
